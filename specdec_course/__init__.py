@@ -1,0 +1,1 @@
+"""Runs the course: command line, build, checks, hints, progress, widgets and grading."""

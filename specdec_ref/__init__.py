@@ -1,0 +1,1 @@
+"""Exact speculative decoding, compact enough to read in one sitting."""
