@@ -12,7 +12,6 @@ import pkgutil
 import sys
 from typing import Any
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -23,7 +22,7 @@ from specdec_course.errors import CourseError
 class CourseGroup(TyperGroup):
     """The root command: prints a `CourseError` as one line on stderr and exits with code 1."""
 
-    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - whatever the command returns
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer keeps the context's base class to itself
         """Run the chosen command."""
         try:
             return super().invoke(ctx)
