@@ -1,1 +1,14 @@
-"""Exact speculative decoding, compact enough to read in one sitting."""
+"""A compact reference for exact speculative decoding: the system this course teaches.
+
+Read the files in this order; each holds one idea.
+
+1. `sampling`    logits become a distribution, a distribution and one uniform become a token
+2. `acceptance`  accept a draft token or correct it, so that the text follows the target exactly
+3. `law`         the proof: the exact law of the emitted text, by enumeration
+4. `cache`       keys and values with one length per row; rollback is a subtraction
+5. `model`       a transformers model on that cache
+6. `rows`        the texts being written: budgets, stop conditions, random keys
+7. `decode`      `generate` (the plain loop) and `speculate` (draft, verify, commit)
+8. `drafters`    who proposes: a smaller model, or the text itself
+9. `economics`   when it pays
+"""
