@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -24,6 +26,9 @@ SYSTEMS = {
 
 # What only the CUDA build of torch needs. Pip installs it with that build; a CPU build must not drag it along.
 CUDA_ONLY = ("nvidia-", "cuda-", "triton")
+
+# How uv says that it is the network that failed.
+UNREACHABLE = ("error sending request", "dns error", "Connection refused", "Could not connect", "operation timed out")
 
 HEADER = """\
 # Exact versions of everything the course needs, for Linux, macOS (14 or later, Apple silicon) and Windows, Python 3.11
@@ -111,6 +116,10 @@ def make_lock(root: Path, upgrade: bool = False) -> str:
     return HEADER + "".join(f"{pin}\n" for pin in pins if _belongs(pin))
 
 
+class UnreachableError(CourseError):
+    """The package index cannot be reached, so nothing is known about the lock."""
+
+
 def check_lock(root: Path) -> list[str]:
     """Resolve requirements.lock for every system and the oldest and newest Python, without installing anything.
 
@@ -145,6 +154,37 @@ def check_lock(root: Path) -> list[str]:
     return resolved
 
 
+def record_check(root: Path, record: Path) -> None:
+    """Check the lock once and keep the result, for tests that run without a network.
+
+    Parameters
+    ----------
+    root : Path
+        The course's folder.
+    record : Path
+        JSON file with ``lock`` (the SHA-256 of what was checked), ``resolved`` and ``error``. Left alone where it is
+        about the present lock; not written where the index cannot be reached.
+    """
+    digest = lock_digest(root)
+    if record.exists() and json.loads(record.read_text(encoding="utf-8"))["lock"] == digest:
+        return
+    resolved, complaint = [], None
+    try:
+        resolved = check_lock(root)
+    except UnreachableError as error:
+        print(f"note: {error}", file=sys.stderr)
+        return
+    except CourseError as error:
+        complaint = str(error)
+    found = {"lock": digest, "resolved": resolved, "error": complaint}
+    record.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+
+
+def lock_digest(root: Path) -> str:
+    """Return the SHA-256 of the lock's text, the same whatever its line ends."""
+    return hashlib.sha256((root / "requirements.lock").read_text(encoding="utf-8").encode()).hexdigest()
+
+
 def _belongs(pin: Requirement) -> bool:
     """Tell whether a pin is wanted on at least one supported system, and not by torch's CUDA build alone."""
     if pin.name.startswith(CUDA_ONLY):
@@ -160,4 +200,7 @@ def _uv(*arguments: str) -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, encoding="utf-8", errors="replace")
     if done.returncode:
         lines = [line.strip() for line in done.stderr.splitlines() if "error" in line or "cause" in line]
-        raise CourseError(f"the lock could not be resolved: {' '.join(lines)[:600] or done.stderr.strip()[-600:]}")
+        complaint = " ".join(lines)[:600] or done.stderr.strip()[-600:]
+        if any(sign in done.stderr for sign in UNREACHABLE):
+            raise UnreachableError(f"the package index cannot be reached, so the lock was not resolved: {complaint}")
+        raise CourseError(f"the lock could not be resolved: {complaint}")
