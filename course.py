@@ -17,7 +17,7 @@ OLDEST, NEWEST = (3, 11), (3, 14)
 
 if not OLDEST <= sys.version_info[:2] <= NEWEST:
     sys.stderr.write(
-        "course.py: this is Python {0}.{1}, and the course needs Python {2}.{3} to {4}.{5}, for which PyTorch is built: "
+        "course.py: this is Python {}.{}, and the course needs Python {}.{} to {}.{}, for which PyTorch is built: "
         "install one from https://www.python.org/downloads/ and run course.py with it.\n".format(
             *(sys.version_info[:2] + OLDEST + NEWEST)
         )

@@ -112,8 +112,8 @@ def check_machine(system: str, machine: str, largest: int) -> None:
         )
     if system == "darwin" and machine == "x86_64":
         raise CourseError(
-            "PyTorch is no longer built for Intel Macs, nor for an Intel Python on Apple silicon: use a Python for Apple "
-            "silicon, Linux or Windows"
+            "PyTorch is no longer built for Intel Macs, nor for an Intel Python on Apple silicon: use a Python for "
+            "Apple silicon, Linux or Windows"
         )
 
 
