@@ -189,9 +189,7 @@ class Purpose(IntEnum):
     CORRECT = 3
 
 
-def uniforms(
-    row_seeds: torch.Tensor, rounds: torch.Tensor, positions: torch.Tensor, purpose: Purpose
-) -> torch.Tensor:
+def uniforms(row_seeds: torch.Tensor, rounds: torch.Tensor, positions: torch.Tensor, purpose: Purpose) -> torch.Tensor:
     """Return the uniform numbers that belong to these keys: a hash of the key, not the next state of a generator.
 
     Parameters

@@ -1,0 +1,7 @@
+"""Who drafts: one file per method, all behind the same two calls, `propose` and `commit`."""
+
+from specdec_ref.drafters.base import Draft, Drafter
+from specdec_ref.drafters.model import ModelDrafter
+from specdec_ref.drafters.ngram import NgramDrafter
+
+__all__ = ["Draft", "Drafter", "ModelDrafter", "NgramDrafter"]

@@ -1,0 +1,100 @@
+"""A smaller language model drafts, one token after the other, with a cache of its own.
+
+Its cache never holds the last committed token, and after a round in which every draft was accepted it also lacks the last
+draft token: that one was drawn but never fed. So the rule is simply to feed whatever is committed and not in the cache.
+That is the whole prompt at first, then one token a round, or two after full acceptance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Self
+
+import torch
+from torch.nn import functional
+
+from specdec_ref.device import upload
+from specdec_ref.drafters.base import Draft, Drafter
+from specdec_ref.model import CachedLM, pad
+from specdec_ref.sampling import Purpose, draw, probabilities
+
+if TYPE_CHECKING:
+    from specdec_ref.acceptance import Verification
+    from specdec_ref.rows import Rows
+
+
+class ModelDrafter(Drafter):
+    """Draft with `model`, under the same sampling settings as the target.
+
+    Parameters
+    ----------
+    model : CachedLM
+        The draft model. It must share the target's tokenizer; its vocabulary may be padded to another width.
+
+    Source
+    ------
+    Leviathan et al. 2023, section 2.1; Chen et al. 2023, section 3.
+    """
+
+    def __init__(self, model: CachedLM) -> None:
+        self.model = model
+        self.lm = model
+        self.vocab_size = model.vocab_size
+        self.committed = torch.empty(0, dtype=torch.int64)
+
+    def fresh(self, target: CachedLM, rows: Rows) -> Self:
+        """Return a copy with an empty cache, drafting in the target's vocabulary."""
+        other = super().fresh(target, rows)
+        other.lm = self.model.fresh(len(rows))
+        other.vocab_size = target.vocab_size
+        return other
+
+    def propose(self, rows: Rows, limits: Sequence[int]) -> Draft:
+        """Draw up to `limits[b]` tokens per row, each from the draft's law after the ones before it."""
+        self.committed = torch.tensor(rows.lengths)
+        # The last token fed is the last but one drafted, so a text of n tokens leaves room for max_length - n + 1 drafts.
+        room = (self.lm.max_length + 1 - self.committed).clamp(min=0)
+        counts = torch.minimum(torch.tensor(limits), room)
+        width = int(counts.max())
+        if width == 0:
+            return Draft(upload(torch.zeros(len(rows), 0), rows.device), counts)
+
+        tokens = upload(torch.zeros(len(rows), 0), rows.device)  # [B, i] drafted so far
+        laws: list[torch.Tensor] = []
+        logits = self._feed_committed(rows, room > 0)  # [B, V]
+        uniforms = rows.uniforms(Purpose.DRAFT, width)  # [B, K]
+        for i in range(width):
+            if i > 0:
+                logits = self.lm.extend(tokens[:, -1:])[:, -1]
+            history = rows.history(tokens)
+            law = probabilities(
+                self._fit(logits), rows.settings, None if history is None else history[:, -1], check=False
+            )
+            tokens = torch.cat([tokens, draw(law, uniforms[:, i])[:, None]], dim=1)
+            laws.append(law)
+        # A greedy law is a point mass, which is what a draft without `probs` means.
+        return Draft(tokens, counts, None if rows.settings.greedy else torch.stack(laws, dim=1))
+
+    def commit(self, verification: Verification) -> None:
+        """Roll the cache back to the committed text and the accepted drafts: min(held, n + a) tokens."""
+        keep = torch.minimum(self.lm.cache.lengths, self.committed + verification.num_accepted)
+        self.lm.rollback(self.lm.cache.lengths - keep)
+
+    def select(self, keep: Sequence[int]) -> None:
+        """Keep only these rows of the cache."""
+        self.lm.select(keep)
+
+    def _feed_committed(self, rows: Rows, fits: torch.Tensor) -> torch.Tensor:
+        """Feed what is committed and not in the cache, and return the logits after it, [B, V]."""
+        held = self.lm.cache.lengths.tolist()
+        missing = [tokens[n:] if fit else [] for tokens, n, fit in zip(rows.tokens, held, fits.tolist(), strict=True)]
+        self.lm.prefill([tokens[:-2] for tokens in missing])
+        tail, counts = pad([tokens[-2:] for tokens in missing])
+        logits = self.lm.extend(upload(tail, rows.device), counts)  # [B, 1 or 2, V]
+        last = upload((counts - 1).clamp(min=0), rows.device)
+        return logits[torch.arange(len(rows), device=rows.device), last]
+
+    def _fit(self, logits: torch.Tensor) -> torch.Tensor:
+        """Cut or extend logits to the target's vocabulary: ids the draft lacks are never drafted."""
+        missing = self.vocab_size - logits.shape[-1]
+        return functional.pad(logits, (0, missing), value=-torch.inf) if missing > 0 else logits[..., : self.vocab_size]

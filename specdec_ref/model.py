@@ -1,0 +1,225 @@
+"""A transformers language model on a `RowCache`: blocks of tokens in, one row of logits per token out.
+
+Everything a pass needs follows from the row lengths. A token at offset t of the block sits at position `length + t`, and
+sees the slots up to its own. For a tree, its position is its depth, and it sees its ancestors instead of all earlier nodes.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from specdec_ref.cache import RowCache
+from specdec_ref.device import upload
+
+PREFILL_BLOCK = 512  # tokens of a prompt per pass: bounds the memory of long prompts
+
+
+class CachedLM:
+    """A causal language model with a cache of its own.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+        Any full-attention causal LM of transformers that takes position ids (Llama, Qwen, GPT-2, NeoX, OPT, ...).
+    vocab_size : int or None
+        How many ids are real. Models often pad their vocabulary; logits of the padding are cut off. None: all.
+    name : str
+        How to call the model in messages.
+
+    Raises
+    ------
+    ValueError
+        If the model cannot run on a `RowCache`: it is recurrent, uses a sliding window or ALiBi, or fails the self-test.
+    """
+
+    def __init__(self, model: PreTrainedModel, *, vocab_size: int | None = None, name: str = "") -> None:
+        self.model = model.eval()
+        self.name = name or type(model).__name__
+        self.device = model.device
+        width = int(model.config.get_text_config().vocab_size)
+        if vocab_size is not None and not 0 < vocab_size <= width:
+            raise ValueError(f"vocab_size={vocab_size} of {self.name} must lie in 1..{width}, the width of its output")
+        self.vocab_size = vocab_size or width
+        self.max_length = int(getattr(model.config.get_text_config(), "max_position_embeddings", None) or 1 << 30)
+        self._arguments = set(inspect.signature(model.forward).parameters)
+        # Both spellings are in use: `cache` since transformers 5.24, `past_key_values` before.
+        self._cache_argument = "cache" if "cache" in self._arguments else "past_key_values"
+        self.cache = RowCache(0, self.device)
+        refuse_unsuitable(self)
+
+    def fresh(self, batch_size: int) -> CachedLM:
+        """Return the same weights with an empty cache of `batch_size` rows. No text is shared between the two."""
+        other = copy.copy(self)
+        other.cache = RowCache(batch_size, self.device)
+        return other
+
+    def prefill(self, prompts: Sequence[Sequence[int]]) -> None:
+        """Read ragged texts into the cache without asking for logits. A text may be empty."""
+        longest = max(map(len, prompts), default=0)
+        for start in range(0, longest, PREFILL_BLOCK):
+            tokens, counts = pad([prompt[start : start + PREFILL_BLOCK] for prompt in prompts])
+            self.extend(upload(tokens, self.device), counts, last_only=True)
+
+    @torch.inference_mode()
+    def extend(
+        self,
+        tokens: torch.Tensor,
+        counts: torch.Tensor | None = None,
+        *,
+        parents: torch.Tensor | None = None,
+        last_only: bool = False,
+    ) -> torch.Tensor:
+        """Run one pass over a block of new tokens and add them to the cache.
+
+        Parameters
+        ----------
+        tokens : Tensor [B, T] int64
+            The block, right-padded.
+        counts : Tensor [B] int64 on the host, or None
+            How many tokens of each row are real. Padding leaves no trace in the cache. None: all T.
+        parents : Tensor [B, T] int64 on the host, or None
+            The block is a tree: `parents[b, i] < i` is node i's parent, -1 for a child of the text so far.
+        last_only : bool
+            Return the logits of the last column alone, [B, 1, V]: a prompt of 500 tokens needs no 500 rows.
+
+        Returns
+        -------
+        Tensor [B, T, V] of logits over the real vocabulary; row t is the law of the token after `tokens[:, t]`.
+        """
+        length = tokens.shape[1]
+        self.cache.begin_pass(length)
+        offsets, sees = block_shape(len(tokens), length, parents)
+        # Padding may point past the model's last position; its logits are never read, so any valid position will do.
+        positions = (self.cache.lengths[:, None] + offsets).clamp(max=self.max_length - 1)  # [B, T]
+        arguments: dict[str, Any] = {
+            "input_ids": tokens,
+            "position_ids": upload(positions, self.device),
+            "attention_mask": self._mask(sees),
+            self._cache_argument: self.cache,
+            "use_cache": True,
+        }
+        if last_only and "logits_to_keep" in self._arguments:
+            arguments["logits_to_keep"] = 1
+        logits = self.model(**arguments).logits
+        self.cache.advance(length if counts is None else counts)
+        return logits[..., -1:, : self.vocab_size] if last_only else logits[..., : self.vocab_size]
+
+    def _mask(self, sees: torch.Tensor) -> torch.Tensor:
+        """Return the additive attention mask [B, 1, T, S]: 0 where a query may look, the lowest number elsewhere.
+
+        `sees` [B or 1, T, T] on the host tells which tokens of the block each token of the block looks at.
+        """
+        batch, length = len(self.cache.lengths), sees.shape[1]
+        slots = int(self.cache.lengths.max()) + length
+        lengths = upload(self.cache.lengths, self.device)[:, None, None]  # [B, 1, 1]
+        offset = torch.arange(slots, device=self.device) - lengths  # [B, 1, S]: slot number within the block
+        in_block = upload(sees, self.device).bool().expand(batch, -1, -1)
+        in_block = in_block.gather(2, offset.clamp(0, length - 1).expand(-1, length, -1))  # [B, T, S]
+        visible = (offset < 0) | (in_block & (offset < length))
+        dtype = self.model.dtype
+        return torch.zeros((), dtype=dtype, device=self.device).masked_fill(~visible, torch.finfo(dtype).min)[:, None]
+
+    def rollback(self, counts: torch.Tensor | Sequence[int]) -> None:
+        """Forget the last `counts` [B] tokens of each row."""
+        self.cache.rollback(counts)
+
+    def select(self, rows: Sequence[int]) -> None:
+        """Keep only these rows."""
+        self.cache.select(rows)
+
+
+def block_shape(batch: int, length: int, parents: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return each token's depth in the block, [B or 1, T], and which tokens of it each token sees, [B or 1, T, T].
+
+    Raises
+    ------
+    ValueError
+        If a parent does not come before its child.
+    """
+    if parents is None:
+        return torch.arange(length)[None], torch.ones(length, length).tril().bool()[None]
+    depth = torch.zeros(batch, length, dtype=torch.int64)
+    sees = torch.eye(length, dtype=torch.bool).repeat(batch, 1, 1)
+    for node in range(length):  # a tree has a few dozen nodes, and rows are handled together
+        parent = parents[:, node]
+        if bool(((parent < -1) | (parent >= node)).any()):
+            raise ValueError(f"parents: node {node} has parent {parent.tolist()}; a parent is -1 or an earlier node")
+        has_parent = parent >= 0
+        rows = torch.arange(batch)
+        depth[:, node] = torch.where(has_parent, depth[rows, parent.clamp(min=0)] + 1, 0)
+        sees[:, node] |= sees[rows, parent.clamp(min=0)] & has_parent[:, None]
+    return depth, sees
+
+
+def pad(rows: Sequence[Sequence[int]], value: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return ragged rows as one right-padded tensor [B, T], and their lengths [B]. Both on the host."""
+    counts = torch.tensor([len(row) for row in rows], dtype=torch.int64)
+    width = max((len(row) for row in rows), default=0)
+    padded = [list(row) + [value] * (width - len(row)) for row in rows]
+    return torch.tensor(padded, dtype=torch.int64).view(len(rows), width), counts
+
+
+def refuse_unsuitable(lm: CachedLM) -> None:
+    """Refuse a model that a `RowCache` cannot serve: first by what its config says, then by a short self-test.
+
+    The test reads two short texts without any cache, and again through ragged rows, a tree and a rollback. Equal logits
+    mean that positions, masks, slots and rollback all mean the same to this model as they do to us.
+
+    Raises
+    ------
+    ValueError
+        Names the model and the reason.
+    """
+    reason = _unsuitable_config(lm)
+    if reason is None:
+        try:
+            difference = _self_test(lm)
+        except Exception as error:  # a foreign model may fail in any way; whatever it is, name the model
+            reason = f"the self-test stopped with {type(error).__name__}: {error}"
+        else:
+            allowed = 1e-3 if lm.model.dtype in (torch.float32, torch.float64) else 0.1
+            if not difference <= allowed:
+                reason = f"cached logits differ from uncached ones by {difference:.2g} of their size"
+    if reason is not None:
+        raise ValueError(f"model {lm.name!r} cannot be used here: {reason}")
+
+
+def _unsuitable_config(lm: CachedLM) -> str | None:
+    config = lm.model.config.get_text_config()
+    kinds = set(getattr(config, "layer_types", None) or [])
+    if kinds - {"full_attention"}:
+        return f"it has layers of type {', '.join(sorted(kinds - {'full_attention'}))}; full attention is needed"
+    if not kinds and getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True):
+        return f"it attends within a sliding window of {config.sliding_window} tokens; full attention is needed"
+    if "local" in getattr(config, "attention_layers", []):
+        return f"it attends within a local window of {config.window_size} tokens; full attention is needed"
+    if getattr(config, "alibi", False) or config.model_type in ("bloom", "mpt"):
+        return "it uses ALiBi, which counts distances between cache slots; position ids are needed"
+    if lm._cache_argument not in lm._arguments or "position_ids" not in lm._arguments:
+        return "it is recurrent, or takes no position ids; full attention over a key-value cache is needed"
+    return None
+
+
+@torch.inference_mode()
+def _self_test(lm: CachedLM) -> float:
+    """Return the largest difference between cached and uncached logits, as a share of the largest logit."""
+    a, b, c, d = (token % lm.vocab_size for token in (3, 11, 7, 5))
+    plain = lm.model(input_ids=upload([[a, b, c], [a, b, d]], lm.device), use_cache=False).logits
+    plain = plain[..., : lm.vocab_size].float()  # [2, 3, V]: the texts a b c and a b d
+
+    test = lm.fresh(2)
+    test.prefill([[a], [a, b]])
+    forest = torch.tensor([[-1, 0, 0], [-1, 0, 0]])  # row 0: b, then c or d. Row 1: d, and padding
+    tree = test.extend(upload([[b, c, d], [d, a, a]], lm.device), torch.tensor([3, 1]), parents=forest)
+    test.rollback([2, 0])  # row 0 is a b again, with c and d left as junk behind it
+    step = test.extend(upload([[d], [a]], lm.device), torch.tensor([1, 0]))
+
+    pairs = ((tree[0, 0], plain[0, 1]), (tree[0, 1], plain[0, 2]), (tree[0, 2], plain[1, 2]))
+    pairs += ((tree[1, 0], plain[1, 2]), (step[0, 0], plain[1, 2]))
+    return max(float((ours.float() - theirs).abs().max()) for ours, theirs in pairs) / float(plain.abs().max())

@@ -1,0 +1,193 @@
+"""A target, a draft and the tokenizer they share, loaded by name.
+
+    load_pair("smol")                  SmolLM2-135M-Instruct, from the user's cache folder
+    load_pair("FOLDER+FOLDER")         any two local folders with full-attention causal LMs of transformers
+    load_pair("OWNER/NAME+OWNER/NAME") the same from the Hugging Face hub, where there is a network
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from specdec_ref import kernels, store
+from specdec_ref.device import best_device
+from specdec_ref.drafters import Drafter, ModelDrafter, NgramDrafter
+from specdec_ref.model import CachedLM
+
+DTYPES = ("float32", "bfloat16", "float16", "int8")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A target and what drafts for it.
+
+    Attributes
+    ----------
+    name : str
+        As given to `load_pair`.
+    target, draft : CachedLM
+        The large model and the small one.
+    tokenizer : PreTrainedTokenizerBase
+        Shared by both.
+    dtype : str
+        Of the target.
+    """
+
+    name: str
+    target: CachedLM
+    draft: CachedLM
+    tokenizer: PreTrainedTokenizerBase
+    dtype: str
+
+    def drafter(self, name: str = "model") -> Drafter:
+        """Return the drafter called `name`: "model" or "ngram"."""
+        makers = {"model": lambda: ModelDrafter(self.draft), "ngram": NgramDrafter}
+        if name not in makers:
+            raise ValueError(f"drafter={name!r} is not known; known are {', '.join(makers)}")
+        return makers[name]()
+
+    @property
+    def eos_token_ids(self) -> tuple[int, ...]:
+        """The ids that end a text, as the target's generation config names them."""
+        ids = self.target.model.generation_config.eos_token_id
+        return tuple(ids) if isinstance(ids, list) else () if ids is None else (ids,)
+
+
+def load_pair(name: str = "smol", *, dtype: str = "float32", device: str | None = None) -> Pair:
+    """Load a pair by name.
+
+    Parameters
+    ----------
+    name : str
+        "smol", or "TARGET+DRAFT" with two local folders or hub names.
+    dtype : str
+        "float32", "bfloat16" or "float16"; or "int8" (weights in 8 bits, CPU only), which is another target.
+    device : str or None
+        "cpu", "cuda", "mps", or None for the best one present.
+
+    Raises
+    ------
+    ValueError
+        If the name, dtype or device is unknown, a model is absent, a file is damaged, the tokenizers differ, or a model
+        cannot run on a `RowCache`.
+    """
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype={dtype!r} is not known; known are {', '.join(DTYPES)}")
+    place = best_device(device)
+    if name == "smol":
+        return _load_smol(dtype, place)
+    target_name, draft_name = _split(name)
+    target_folder, draft_folder = _find(target_name), _find(draft_name)
+    tokenizer = _load_tokenizer(target_folder)
+    _refuse_other_tokenizer(tokenizer, _load_tokenizer(draft_folder), name)
+    target = _as_lm(_load_model(target_folder, dtype), dtype, place, tokenizer, target_name)
+    # An int8 target is paired with a bfloat16 draft: the draft's precision costs acceptance, never correctness.
+    draft_dtype = "bfloat16" if dtype == "int8" else dtype
+    draft = _as_lm(_load_model(draft_folder, draft_dtype), draft_dtype, place, tokenizer, draft_name)
+    return Pair(name, target, draft, tokenizer, dtype)
+
+
+def _load_smol(dtype: str, place: torch.device) -> Pair:
+    folder = store.smol_folder()
+    with store.checking(folder):
+        model, tokenizer = _load_model(folder, dtype), _load_tokenizer(folder)
+    target = _as_lm(model, dtype, place, tokenizer, "SmolLM2-135M-Instruct")
+    draft = CachedLM(first_layers(target.model, 4), vocab_size=target.vocab_size, name="SmolLM2's first 4 layers")
+    return Pair("smol", target, draft, tokenizer, dtype)
+
+
+def first_layers(model: PreTrainedModel, count: int) -> PreTrainedModel:
+    """Return a Llama-style model that runs only the first `count` layers of `model`. All weights are shared."""
+    short, body = copy.copy(model), copy.copy(model.model)
+    short._modules = {**model._modules, "model": body}
+    body._modules = {**model.model._modules, "layers": torch.nn.ModuleList(model.model.layers[:count])}
+    short.config = body.config = copy.deepcopy(model.config)
+    short.config.num_hidden_layers = count
+    return short
+
+
+def _as_lm(
+    model: PreTrainedModel, dtype: str, place: torch.device, tokenizer: PreTrainedTokenizerBase, name: str
+) -> CachedLM:
+    model = kernels.prepare(model.to(place), dtype)
+    vocab_size = min(len(tokenizer), model.config.get_text_config().vocab_size)
+    return CachedLM(model, vocab_size=vocab_size, name=name)
+
+
+def _load_model(folder: str, dtype: str) -> PreTrainedModel:
+    precision = torch.bfloat16 if dtype == "int8" else getattr(torch, dtype)
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=precision, use_safetensors=True, local_files_only=True)
+
+
+def _load_tokenizer(folder: str) -> PreTrainedTokenizerBase:
+    return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+
+
+def _split(name: str) -> tuple[str, str]:
+    """Split "TARGET+DRAFT". A folder's own name may hold a +, so a split into two real folders is preferred."""
+    cuts = [(name[:i], name[i + 1 :]) for i, letter in enumerate(name) if letter == "+" and 0 < i < len(name) - 1]
+    for target, draft in cuts:
+        if Path(target).is_dir() and Path(draft).is_dir():
+            return target, draft
+    if not cuts:
+        raise ValueError(f'pair={name!r} is not known: it is "smol", or "TARGET+DRAFT" with two folders or hub names')
+    return cuts[0]
+
+
+def _find(name: str) -> str:
+    """Return the local folder of a model, downloading it from the hub only if that can be reached.
+
+    Raises
+    ------
+    ValueError
+        If the model is neither here nor to be had. At once: no retries.
+    """
+    if Path(name).is_dir():
+        return name
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError
+
+    wanted: dict[str, Any] = {"repo_id": name, "allow_patterns": ["*.safetensors", "*.json", "*.txt", "*.model"]}
+    try:
+        return snapshot_download(**wanted, local_files_only=True)
+    except (OSError, HFValidationError):
+        pass  # not here yet
+    if not _hub_answers():
+        raise ValueError(f"model {name!r} is no folder here, not in the hub's cache, and the hub cannot be reached")
+    try:
+        return snapshot_download(**wanted)
+    except Exception as error:  # the hub client raises many kinds; all mean that the model is not to be had
+        raise ValueError(f"model {name!r} cannot be had from the hub: {error}") from error
+
+
+def _hub_answers() -> bool:
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE or os.environ.get("TRANSFORMERS_OFFLINE") == "1":
+        return False
+    address = urlparse(constants.ENDPOINT)
+    try:
+        socket.create_connection((address.hostname or "", address.port or 443), timeout=3).close()
+    except OSError:
+        return False
+    return True
+
+
+def _refuse_other_tokenizer(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase, name: str) -> None:
+    ours, theirs = target.get_vocab(), draft.get_vocab()
+    differing = next((token for token, index in ours.items() if theirs.get(token) != index), None)
+    if differing is not None or len(ours) != len(theirs):
+        example = f"; {differing!r} is {ours[differing]} and {theirs.get(differing)}" if differing is not None else ""
+        raise ValueError(
+            f"pair={name!r}: the tokenizers differ ({len(ours)} and {len(theirs)} tokens{example}), "
+            "and token ids are compared, so draft and target must share one"
+        )
