@@ -117,9 +117,9 @@ def estimate_alpha(num_accepted: ArrayLike, num_drafted: ArrayLike) -> float:
     Notes
     -----
     Dividing by the DRAFTED tokens is the classic mistake. After a refusal the rest of the draft is thrown away
-    unjudged: it says nothing about alpha. A round judges its accepted tokens and, unless all passed, one more, which it refused.
-    With alpha = 0.8 and K = 4 a round emits 3.3616 tokens on average and accepts 2.3616; 2.3616 / 4 is 0.5904, but it
-    judges 2.952, and 2.3616 / 2.952 is 0.8. (This is the maximum-likelihood estimate under constant alpha.)
+    unjudged: it says nothing about alpha. A round judges its accepted tokens and, unless all passed, one more, which it
+    refused. With alpha = 0.8 and K = 4 a round emits 3.3616 tokens on average and accepts 2.3616; 2.3616 / 4 is 0.5904,
+    but it judges 2.952, and 2.3616 / 2.952 is 0.8. (The maximum-likelihood estimate under constant alpha.)
     """
     accepted, drafted = _whole(num_accepted, "num_accepted"), _whole(num_drafted, "num_drafted")
     if accepted.shape != drafted.shape:
