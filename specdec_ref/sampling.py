@@ -213,7 +213,7 @@ def uniforms(row_seeds: torch.Tensor, rounds: torch.Tensor, positions: torch.Ten
     shape = (-1,) + (1,) * (positions.dim() - 1)
     state = _mix(row_seeds.view(shape))
     for part in (rounds.view(shape), positions, torch.full_like(positions, int(purpose))):
-        state = _mix(state ^ _mix(part + 1))
+        state = _mix(state ^ part)
     if exact_dtype(positions.device) == torch.float32:
         return _shift(state, 40).float() * 2.0**-24
     return _shift(state, 11).double() * 2.0**-53
