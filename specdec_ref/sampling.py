@@ -1,7 +1,8 @@
 """From logits to a distribution, and from a distribution and one uniform number to a token.
 
 This is the only place in the package where logits become probabilities. The target's p and the draft's q both come
-from `probabilities`, with the same settings, so that "the distribution a token was really drawn from" is never in doubt.
+from `probabilities`, with the same settings, so that "the distribution a token was really drawn from" is never
+in doubt.
 
 All randomness is an argument. `draw` is a pure function of probabilities and uniforms; `uniforms` is a pure function of
 a key. No generator has state, so a row's text does not depend on its batch, and any round can be replayed.
@@ -177,7 +178,7 @@ def draw(probs: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
     # The point must lie below the total, or the last token would be picked even when its probability is 0.
     point = torch.minimum(uniforms.to(wide).unsqueeze(-1) * total, total.nextafter(torch.zeros_like(total)))
     # The first index whose cdf exceeds the point: there the cdf has just risen, so that token has mass.
-    token = torch.searchsorted(cdf, point, right=True).squeeze(-1)
+    token = torch.searchsorted(cdf.contiguous(), point.contiguous(), right=True).squeeze(-1)
     return token.clamp(max=probs.shape[-1] - 1)  # only a NaN row could need this; `healthy_rows` reports it
 
 
