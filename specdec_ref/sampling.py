@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import IntEnum
+from numbers import Integral
 
 import torch
 
@@ -50,7 +51,7 @@ class SamplingSettings:
         """Refuse what has no meaning, before any token is drawn."""
         if not (self.temperature >= 0 and math.isfinite(self.temperature)):
             raise ValueError(f"temperature={self.temperature!r} must be a finite number >= 0 (0 means greedy)")
-        if self.top_k is not None and (self.top_k != int(self.top_k) or self.top_k < 1):
+        if self.top_k is not None and not (isinstance(self.top_k, Integral) and self.top_k >= 1):
             raise ValueError(f"top_k={self.top_k!r} must be a whole number >= 1, or None to keep every token")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p={self.top_p!r} must lie in (0, 1]; 1 keeps every token")
