@@ -197,6 +197,21 @@ def test_the_models_may_use_different_settings():
         assert difference(p, sampled(probabilities(random_logits(4, 10), how), 2), 3, rounds=3) < EXACT
 
 
+def test_padded_vocabularies_keep_the_law_on_the_real_ids():
+    """[22] Three real ids in rows of width 5: the padding, forbidden with -inf, is never written, whoever drafts."""
+    real = [random_logits(3, seed) for seed in (30, 31)]
+    padded = [functional.pad(logits, (0, 2), value=-torch.inf) for logits in real]
+    padded = [
+        functional.pad(logits, (0, 0, 0, 2, 0, 2), value=0.0) for logits in padded
+    ]  # rows after padding: never met
+    how = SamplingSettings(0.8, top_k=4, top_p=0.95)
+    p, q = (probabilities(logits, how) for logits in padded)
+    law = speculative_law(p, sampled(q, 2), TEXT, 3, 3)
+    expected = target_law(probabilities(real[0], how), TEXT, 3)
+    assert torch.allclose(law[:3, :3, :3], expected, rtol=0, atol=EXACT)
+    assert float(law.sum()) == pytest.approx(float(law[:3, :3, :3].sum()), abs=EXACT)
+
+
 def ragged(text, *, table, num_draft_tokens, stop):
     """Drafts that stop early: at a length that depends on the text, or after a token the drafter was unsure of."""
     drafts = sampled_drafts(table, text, num_draft_tokens)
