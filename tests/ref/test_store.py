@@ -63,7 +63,7 @@ def test_a_flipped_bit_anywhere_is_found_and_its_file_named(
     content = bytearray(FILES[name])
     content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     (folder / name).write_bytes(content)
-    with pytest.raises(ValueError, match="is damaged .*: run `specdec models fetch smol`") as caught:
+    with pytest.raises(ValueError, match=r"is damaged .*: run `specdec models fetch smol`") as caught:
         store.check_folder(folder)
     assert str(folder / name) in str(caught.value)
 
@@ -87,7 +87,7 @@ def test_a_truncated_file_is_named_without_reading_it(folder: Path, name: str):
 
 def test_a_folder_without_manifest_is_not_finished_and_one_that_is_absent_says_so(folder: Path):
     (folder / store.MANIFEST).unlink()
-    with pytest.raises(ValueError, match="is not finished .*: run `specdec models fetch smol`"):
+    with pytest.raises(ValueError, match=r"is not finished .*: run `specdec models fetch smol`"):
         store.check_folder(folder)
     with pytest.raises(ValueError, match="is not there: run `specdec models fetch smol`"):
         store.check_folder(folder / "absent")
@@ -98,19 +98,19 @@ def test_a_folder_without_manifest_is_not_finished_and_one_that_is_absent_says_s
 )
 def test_a_damaged_manifest_is_named(folder: Path, text: str):
     (folder / store.MANIFEST).write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match="manifest.json is damaged: run `specdec models fetch smol`"):
+    with pytest.raises(ValueError, match=r"manifest\.json is damaged: run `specdec models fetch smol`"):
         store.check_folder(folder)
 
 
 def test_a_manifest_that_is_not_text_is_named(folder: Path):
     (folder / store.MANIFEST).write_bytes(b"\xff\xfe\xff")
-    with pytest.raises(ValueError, match="manifest.json is damaged"):
+    with pytest.raises(ValueError, match=r"manifest\.json is damaged"):
         store.check_folder(folder)
 
 
 def test_checking_names_the_damaged_file_even_where_loading_it_fails_otherwise(folder: Path):
     (folder / "config.json").write_bytes(b"[]")
-    with pytest.raises(ValueError, match="config.json is damaged"), store.checking(folder):
+    with pytest.raises(ValueError, match=r"config\.json is damaged"), store.checking(folder):
         raise RuntimeError("some words about a header")
 
 
