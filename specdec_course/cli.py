@@ -22,7 +22,7 @@ from specdec_course.errors import CourseError
 class CourseGroup(TyperGroup):
     """The root command: prints a `CourseError` as one line on stderr and exits with code 1."""
 
-    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer keeps the context's base class to itself
+    def invoke(self, ctx: Any) -> Any:
         """Run the chosen command."""
         try:
             return super().invoke(ctx)

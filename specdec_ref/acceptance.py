@@ -1,9 +1,9 @@
 """Accept or correct: the rule that makes speculative decoding exact.
 
-The draft drew token x from q. The target wants its text to follow p. So: keep x with probability min(1, p(x) / q(x)). If
-it is refused, draw the replacement from what is missing, max(0, p - q), scaled to sum to one. The two parts add up to p,
-whatever q is (Leviathan, Kalman and Matias 2023, theorem 1 in appendix A.1; Chen et al. 2023, theorem 1, with the letters
-p and q the other way round).
+The draft drew token x from q. The target wants its text to follow p. So: keep x with probability min(1, p(x) / q(x)).
+If it is refused, draw the replacement from what is missing, max(0, p - q), scaled to sum to one. The two parts add up
+to p, whatever q is (Leviathan, Kalman and Matias 2023, theorem 1 in appendix A.1; Chen et al. 2023, theorem 1, with
+the letters p and q the other way round).
 
 Pure functions of (probabilities, draft, uniforms): nothing is drawn in secret, no input is changed in place.
 """
@@ -100,7 +100,7 @@ def verify_chain(
     correct_uniforms : Tensor [B] in [0, 1)
         Draws `next_token`.
     num_drafted : Tensor [B] int64, or None
-        How many tokens each row really drafted; columns after that are padding. None: all K.
+        How many tokens each row really drafted; later columns are padding (any valid id). None: all K.
     check : bool
         Raise for bad probabilities. The decoder turns this off and checks once a round.
 
@@ -111,14 +111,18 @@ def verify_chain(
     Raises
     ------
     ValueError
-        If shapes do not fit, a probability is NaN, or a draft token has q = 0 (it cannot have been drawn from q).
+        If shapes do not fit, a probability is NaN, a token or length is out of range, or a draft token has q = 0 (it
+        cannot have been drawn from q).
 
     Source
     ------
     Leviathan et al. 2023 (arXiv 2211.17192), algorithm 1; Chen et al. 2023 (arXiv 2302.01318), algorithm 2.
     """
     batch, width = draft_tokens.shape  # [B, K]
-    _check_shapes(target_probs, draft_tokens, draft_probs, accept_uniforms, correct_uniforms)
+    _check_shapes(target_probs, draft_tokens, draft_probs, accept_uniforms, correct_uniforms, num_drafted)
+    if check:
+        _refuse_outside(0, target_probs.shape[-1] - 1, draft_tokens=draft_tokens)
+        _refuse_outside(0, width, num_drafted=num_drafted)
     if num_drafted is None:
         num_drafted = torch.full((batch,), width, device=draft_tokens.device)
     drafted = torch.arange(width, device=draft_tokens.device) < num_drafted[:, None]  # [B, K]
@@ -168,6 +172,13 @@ def _refuse_nan(**named: torch.Tensor | None) -> None:
             raise ValueError(f"{name} holds NaN in row {row}")
 
 
+def _refuse_outside(low: int, high: int, **named: torch.Tensor | None) -> None:
+    for name, values in named.items():
+        if values is not None and bool(((values < low) | (values > high)).any()):
+            wrong = values[(values < low) | (values > high)][0].item()
+            raise ValueError(f"{name} holds {wrong}, which is not in {low}..{high}")
+
+
 def _refuse_impossible(q: torch.Tensor, drafted: torch.Tensor) -> None:
     impossible = drafted & ~(q > 0)
     if bool(impossible.any()):
@@ -184,6 +195,7 @@ def _check_shapes(
     draft_probs: torch.Tensor | None,
     accept_uniforms: torch.Tensor,
     correct_uniforms: torch.Tensor,
+    num_drafted: torch.Tensor | None,
 ) -> None:
     batch, width = draft_tokens.shape
     vocab = target_probs.shape[-1]
@@ -192,6 +204,7 @@ def _check_shapes(
         "draft_probs": (draft_probs, (batch, width, vocab)),
         "accept_uniforms": (accept_uniforms, (batch, width)),
         "correct_uniforms": (correct_uniforms, (batch,)),
+        "num_drafted": (num_drafted, (batch,)),
     }
     for name, (tensor, shape) in wanted.items():
         if tensor is not None and tuple(tensor.shape) != shape:

@@ -1,8 +1,9 @@
 """Keys and values with one length per row: rollback is a subtraction.
 
-Rows of a batch accept different numbers of draft tokens, so after a round their texts have different lengths. Here every
-row keeps its own length and writes at its own slot; what lies beyond a row's length is junk that no query is shown and
-that the next write covers. Nothing is copied, padded again or zeroed (a zero key would still take softmax mass).
+Rows of a batch accept different numbers of draft tokens, so after a round their texts have different lengths. Here
+every row keeps its own length and writes at its own slot; what lies beyond a row's length is junk that no query is
+shown and that the next write covers. Nothing is copied, padded again or zeroed (a zero key would still take softmax
+mass).
 
         slot     0   1   2   3   4   5   6
         row 0  [ a   b   c   d   .   .   . ]   length 4
@@ -12,7 +13,6 @@ that the next write covers. Nothing is copied, padded again or zeroed (a zero ke
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from transformers import Cache
@@ -60,12 +60,9 @@ class RowCache(Cache):
         self._end = int(self.lengths.max()) + block_length
 
     def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
+        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: object, **kwargs: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Store a block's keys and values, [B, heads, T, head_dim], and return all that the pass may look at."""
-        while len(self.keys) <= layer_idx:
-            self.keys.append(key_states.new_empty(0))
-            self.values.append(value_states.new_empty(0))
         return (
             self._write(self.keys, layer_idx, key_states),
             self._write(self.values, layer_idx, value_states),
@@ -73,14 +70,19 @@ class RowCache(Cache):
 
     def _write(self, store: list[torch.Tensor], layer: int, states: torch.Tensor) -> torch.Tensor:
         states = states.transpose(1, 2)  # [B, T, heads, head_dim]
-        held = store[layer].shape[1] if store[layer].dim() == 4 else 0
-        if held < self._end:
-            grown = states.new_zeros(len(states), -(-self._end // BLOCK) * BLOCK, *states.shape[2:])
-            if held:
-                grown[:, :held] = store[layer]
-            store[layer] = grown
+        self._make_room(store, layer, self._end, states)
         store[layer][self._row, self._slot] = states
         return store[layer][:, : self._end].transpose(1, 2)
+
+    def _make_room(self, store: list[torch.Tensor], layer: int, end: int, like: torch.Tensor) -> None:
+        """Give a layer at least `end` slots per row, for states like these: [any, any, heads, head_dim]."""
+        while len(store) <= layer:
+            store.append(like.new_empty(len(self.lengths), 0, *like.shape[2:]))
+        held = store[layer].shape[1]
+        if held < end:
+            grown = like.new_zeros(len(self.lengths), -(-end // BLOCK) * BLOCK, *like.shape[2:])
+            grown[:, :held] = store[layer]
+            store[layer] = grown
 
     def advance(self, counts: torch.Tensor | int) -> None:
         """After a pass: the first `counts` ([B], or one number for all) of the block's tokens belong to the text."""
@@ -133,6 +135,25 @@ class RowCache(Cache):
         index = upload(rows, self.device)
         for store in (self.keys, self.values):
             store[:] = [layer.index_select(0, index) for layer in store]
+
+    @torch.inference_mode()
+    def put(self, rows: Sequence[int], other: RowCache) -> None:
+        """Let the texts of `other` take these rows: new texts enter a running batch, and its other rows stay untouched.
+
+        Raises
+        ------
+        ValueError
+            If `other` does not hold one text for each entry of `rows`.
+        """
+        if len(rows) != len(other.lengths):
+            raise ValueError(f"rows names {len(rows)} rows; the other cache has {len(other.lengths)}")
+        end = int(other.lengths.max()) if len(rows) else 0
+        index = upload(rows, self.device)
+        for mine, theirs in ((self.keys, other.keys), (self.values, other.values)):
+            for layer, states in enumerate(theirs):
+                self._make_room(mine, layer, end, states)
+                mine[layer][index, :end] = states[:, :end]
+        self.lengths = self.lengths.index_copy(0, torch.as_tensor(rows, dtype=torch.int64), other.lengths)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Return the longest row's length. Part of transformers' cache interface."""

@@ -150,7 +150,7 @@ def _speculative_rounds(target: CachedLM, drafter: Drafter, rows: Rows, num_draf
         drafter.commit(verdict)
         accepted = verdict.num_accepted.tolist()
         emitted = [
-            tokens[:kept] + [following]
+            [*tokens[:kept], following]
             for tokens, kept, following in zip(drafted, accepted, verdict.next_token.tolist(), strict=True)
         ]
         yield rows.commit(emitted, draft.counts.tolist(), accepted)

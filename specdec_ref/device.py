@@ -49,3 +49,11 @@ def upload(values: torch.Tensor | Sequence, device: torch.device) -> torch.Tenso
 def exact_dtype(device: torch.device) -> torch.dtype:
     """Return the widest float of the device: float64, or float32 on MPS, which has no float64."""
     return torch.float32 if device.type == "mps" else torch.float64
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until `device` has done all queued work, so that a clock read next means something. For measuring only."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()

@@ -1,7 +1,8 @@
 """A transformers language model on a `RowCache`: blocks of tokens in, one row of logits per token out.
 
-Everything a pass needs follows from the row lengths. A token at offset t of the block sits at position `length + t`, and
-sees the slots up to its own. For a tree, its position is its depth, and it sees its ancestors instead of all earlier nodes.
+Everything a pass needs follows from the row lengths. A token at offset t of the block sits at position `length + t`,
+and sees the slots up to its own. For a tree, its position is its depth, and it sees its ancestors instead of all
+earlier nodes.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class CachedLM:
     Raises
     ------
     ValueError
-        If the model cannot run on a `RowCache`: it is recurrent, uses a sliding window or ALiBi, or fails the self-test.
+        If the model cannot run on a `RowCache`: it is recurrent, uses a sliding window or ALiBi, or fails the
+        self-test.
     """
 
     def __init__(self, model: PreTrainedModel, *, vocab_size: int | None = None, name: str = "") -> None:

@@ -1,8 +1,8 @@
 """A target, a draft and the tokenizer they share, loaded by name.
 
-    load_pair("smol")                  SmolLM2-135M-Instruct, from the user's cache folder
-    load_pair("FOLDER+FOLDER")         any two local folders with full-attention causal LMs of transformers
-    load_pair("OWNER/NAME+OWNER/NAME") the same from the Hugging Face hub, where there is a network
+load_pair("smol")                  SmolLM2-135M-Instruct, from the user's cache folder
+load_pair("FOLDER+FOLDER")         any two local folders with full-attention causal LMs of transformers
+load_pair("OWNER/NAME+OWNER/NAME") the same from the Hugging Face hub, where there is a network
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlparse
 
 import torch
@@ -118,17 +118,17 @@ def first_layers(model: PreTrainedModel, count: int) -> PreTrainedModel:
 def _as_lm(
     model: PreTrainedModel, dtype: str, place: torch.device, tokenizer: PreTrainedTokenizerBase, name: str
 ) -> CachedLM:
-    model = kernels.prepare(model.to(place), dtype)
+    model = kernels.prepare(cast(torch.nn.Module, model).to(place), dtype)
     vocab_size = min(len(tokenizer), model.config.get_text_config().vocab_size)
     return CachedLM(model, vocab_size=vocab_size, name=name)
 
 
-def _load_model(folder: str, dtype: str) -> PreTrainedModel:
+def _load_model(folder: str | Path, dtype: str) -> PreTrainedModel:
     precision = torch.bfloat16 if dtype == "int8" else getattr(torch, dtype)
     return AutoModelForCausalLM.from_pretrained(folder, dtype=precision, use_safetensors=True, local_files_only=True)
 
 
-def _load_tokenizer(folder: str) -> PreTrainedTokenizerBase:
+def _load_tokenizer(folder: str | Path) -> PreTrainedTokenizerBase:
     return AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
 

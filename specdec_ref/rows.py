@@ -165,8 +165,8 @@ class Rows:
         """Return this round's uniforms: [B, width] for the next `width` positions, or [B] for the next one alone."""
         offsets = torch.arange(1 if width is None else width)
         positions = torch.tensor(self.lengths)[:, None] + offsets  # [B, width]
-        keys = (upload(values, self.device) for values in (self.seeds, self.rounds, positions))
-        numbers = uniforms(*keys, purpose)
+        seeds, rounds = upload(self.seeds, self.device), upload(self.rounds, self.device)
+        numbers = uniforms(seeds, rounds, upload(positions, self.device), purpose)
         return numbers[:, 0] if width is None else numbers
 
     def commit(self, tokens: list[list[int]], num_drafted: list[int], num_accepted: list[int]) -> Round:

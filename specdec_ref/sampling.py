@@ -121,14 +121,19 @@ def _nucleus(probs: torch.Tensor, settings: SamplingSettings) -> torch.Tensor:
     """Keep the most likely tokens until their mass reaches top_p, the crossing token included, and renormalise."""
     # Sorting 49,152 numbers takes milliseconds; after a top-k filter only a few can be non-zero.
     if settings.top_k is not None and settings.top_k < probs.shape[-1]:
-        largest, order = probs.topk(settings.top_k, dim=-1)
+        largest = probs.topk(settings.top_k, dim=-1).values
     else:
-        largest, order = probs.sort(dim=-1, descending=True, stable=True)
+        largest = probs.sort(dim=-1, descending=True).values
     wide = largest.to(exact_dtype(probs.device))
     mass_before = wide.cumsum(-1) - wide  # mass of all better tokens: [..., V]
     keep = mass_before < settings.top_p
     keep[..., 0] = True  # the best token survives any top_p
-    kept = torch.zeros_like(probs).scatter_(-1, order, largest * keep)
+    # Of equal tokens `topk` returns any; so take from it only the smallest value kept, and count equals by their index.
+    floor = torch.where(keep, wide, torch.inf).amin(-1, keepdim=True)
+    wide = probs.to(wide.dtype)
+    tied = wide == floor
+    mass_before = (wide * (wide > floor)).sum(-1, keepdim=True) + (tied.cumsum(-1) - 1) * floor
+    kept = probs * ((wide > floor) | (tied & (mass_before < settings.top_p)))
     return kept / kept.sum(-1, keepdim=True)
 
 

@@ -1,8 +1,8 @@
 """A language model you can see whole: a table that maps the last two tokens to the law of the next one.
 
 Its laws can be written down, enumerated and compared with what a decoder emits, to the last digit. It is still a
-transformers model that stores keys and values in a cache and finds its previous token by attention: whoever gets a mask,
-a position or a rollback wrong gets wrong tokens here too.
+transformers model that stores keys and values in a cache and finds its previous token by attention: whoever gets a
+mask, a position or a rollback wrong gets wrong tokens here too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import Cache, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from specdec_ref.model import CachedLM
@@ -51,7 +51,7 @@ class TableModel(PreTrainedModel):
         input_ids: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
-        cache: Any = None,
+        cache: Cache | None = None,
         use_cache: bool | None = None,
     ) -> CausalLMOutputWithPast:
         """Return logits [B, T, V] for tokens [B, T], as a transformers causal LM does."""

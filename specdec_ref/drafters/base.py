@@ -70,12 +70,18 @@ class Draft:
 class Drafter:
     """Base class. A drafter overrides `propose`, and what else it needs.
 
-    One instance describes a drafter; `fresh` makes the working copy of one decoding run, so that two runs, or a run that
-    was broken off, never share state.
+    One instance describes a drafter; `fresh` makes the working copy of one decoding run, so that two runs, or a run
+    that was broken off, never share state.
     """
 
     def fresh(self, target: CachedLM, rows: Rows) -> Self:
-        """Return a copy with empty state for decoding `rows`. Raise a ValueError if the drafter cannot serve `target`."""
+        """Return a copy with empty state for decoding `rows`.
+
+        Raises
+        ------
+        ValueError
+            If the drafter cannot serve `target`.
+        """
         del target, rows
         return copy.copy(self)
 

@@ -1,8 +1,8 @@
 """A smaller language model drafts, one token after the other, with a cache of its own.
 
-Its cache never holds the last committed token, and after a round in which every draft was accepted it also lacks the last
-draft token: that one was drawn but never fed. So the rule is simply to feed whatever is committed and not in the cache.
-That is the whole prompt at first, then one token a round, or two after full acceptance.
+Its cache never holds the last committed token, and after a round in which every draft was accepted it also lacks the
+last draft token: that one was drawn but never fed. So the rule is simply to feed whatever is committed and not in the
+cache. That is the whole prompt at first, then one token a round, or two after full acceptance.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class ModelDrafter(Drafter):
     def propose(self, rows: Rows, limits: Sequence[int]) -> Draft:
         """Draw up to `limits[b]` tokens per row, each from the draft's law after the ones before it."""
         self.committed = torch.tensor(rows.lengths)
-        # The last token fed is the last but one drafted, so a text of n tokens leaves room for max_length - n + 1 drafts.
+        # The last token fed is the last but one drafted, so a text of n tokens leaves room for max_length - n + 1
+        # drafts.
         room = (self.lm.max_length + 1 - self.committed).clamp(min=0)
         counts = torch.minimum(torch.tensor(limits), room)
         width = int(counts.max())

@@ -1,7 +1,7 @@
 """The text drafts for itself: find where its last words occurred before, and propose what followed them there.
 
-No model and no training. It pays where text repeats: editing code, summarising, quoting; and costs next to nothing where
-it does not, because without a match nothing is proposed.
+No model and no training. It pays where text repeats: editing code, summarising, quoting; and costs next to nothing
+where it does not, because without a match nothing is proposed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class NgramDrafter(Drafter):
     """Propose the continuation of an earlier occurrence of the text's last n tokens.
 
-    The longest n is tried first; among equally long matches the newest wins. Prompt and generated text are searched. The
-    draft is deterministic, so its law is a point mass.
+    The longest n is tried first; among equally long matches the newest wins. Prompt and generated text are searched.
+    The draft is deterministic, so its law is a point mass.
 
     Parameters
     ----------

@@ -443,7 +443,6 @@ def test_bad_arguments_are_refused_by_name(call, named):
         call()
 
 
-@pytest.mark.xfail(reason="verify_chain does not look at these values yet")
 @pytest.mark.parametrize(
     ("tokens", "num_drafted", "named"),
     [
