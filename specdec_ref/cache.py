@@ -108,6 +108,7 @@ class RowCache(Cache):
             )
         self.lengths = self.lengths - removed
 
+    @torch.inference_mode()
     def keep_path(self, start: torch.Tensor | Sequence[int], path: torch.Tensor, counts: Sequence[int]) -> None:
         """Keep one path of a tree that was written from slot `start` on, and drop the other nodes.
 
