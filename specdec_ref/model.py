@@ -224,4 +224,8 @@ def _self_test(lm: CachedLM) -> float:
 
     pairs = ((tree[0, 0], plain[0, 1]), (tree[0, 1], plain[0, 2]), (tree[0, 2], plain[1, 2]))
     pairs += ((tree[1, 0], plain[1, 2]), (step[0, 0], plain[1, 2]))
-    return max(float((ours.float() - theirs).abs().max()) for ours, theirs in pairs) / float(plain.abs().max())
+    ours, theirs = (torch.stack(side).float() for side in zip(*pairs, strict=True))
+    # Equal is equal, also where both are -inf (a token the model never says) or all are 0.
+    difference = torch.where(ours == theirs, 0.0, (ours - theirs).abs()).max()
+    size = torch.where(theirs.isfinite(), theirs, 0.0).abs().max()
+    return float(difference / size.clamp(min=torch.finfo(size.dtype).tiny))
