@@ -88,7 +88,12 @@ class ModelDrafter(Drafter):
     def _feed_committed(self, rows: Rows, fits: torch.Tensor) -> torch.Tensor:
         """Feed what is committed and not in the cache, and return the logits after it, [B, V]."""
         held = self.lm.cache.lengths.tolist()
-        missing = [tokens[n:] if fit else [] for tokens, n, fit in zip(rows.tokens, held, fits.tolist(), strict=True)]
+        # An id the draft lacks is fed as its last one: a guess made after it costs acceptance, never correctness.
+        last_id = self.lm.vocab_size - 1
+        missing = [
+            [min(token, last_id) for token in tokens[n:]] if fit else []
+            for tokens, n, fit in zip(rows.tokens, held, fits.tolist(), strict=True)
+        ]
         self.lm.prefill([tokens[:-2] for tokens in missing])
         tail, counts = pad([tokens[-2:] for tokens in missing])
         logits = self.lm.extend(upload(tail, rows.device), counts)  # [B, 1 or 2, V]
