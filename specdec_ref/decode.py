@@ -74,8 +74,7 @@ def _plain_rounds(target: CachedLM, rows: Rows) -> Iterator[Round]:
         tokens = draw(probs, rows.uniforms(Purpose.CORRECT))  # [B]
         packet = host.read(torch.stack([tokens, healthy_rows(logits).long()], dim=1)).tolist()
         _refuse_sick_rows([row[1] for row in packet], rows, target)
-        nothing = [0] * len(rows)
-        yield rows.commit([[row[0]] for row in packet], nothing, nothing)
+        yield rows.commit([[row[0]] for row in packet], [[] for _ in packet], [0 for _ in packet])
         _drop_finished(rows, lm)
 
 
@@ -144,16 +143,16 @@ def _speculative_rounds(target: CachedLM, drafter: Drafter, rows: Rows, num_draf
             host.upload(draft.counts, rows.device),
             check=False,
         )
-        drafted, verdict = _read_round(draft, verdict, logits, rows, target)
+        drafts, verdict = _read_round(draft, verdict, logits, rows, target)
 
         lm.rollback(draft.counts - verdict.num_accepted)
         drafter.commit(verdict)
         accepted = verdict.num_accepted.tolist()
         emitted = [
             [*tokens[:kept], following]
-            for tokens, kept, following in zip(drafted, accepted, verdict.next_token.tolist(), strict=True)
+            for tokens, kept, following in zip(drafts, accepted, verdict.next_token.tolist(), strict=True)
         ]
-        yield rows.commit(emitted, draft.counts.tolist(), accepted)
+        yield rows.commit(emitted, drafts, accepted)
         _drop_finished(rows, lm, drafter)
 
 
@@ -168,7 +167,8 @@ def _read_round(
     packet = host.read(torch.cat([torch.stack([column.long() for column in columns], 1), draft.tokens], 1))
     _refuse_sick_rows(packet[:, 2].tolist(), rows, target)
     draft.refuse_implausible(packet[:, 3].tolist())
-    return packet[:, 4:].tolist(), Verification(packet[:, 0], packet[:, 1])
+    drafts = [tokens[:count] for tokens, count in zip(packet[:, 4:].tolist(), draft.counts.tolist(), strict=True)]
+    return drafts, Verification(packet[:, 0], packet[:, 1])
 
 
 def collect(rounds: Iterable[Round]) -> list[list[int]]:

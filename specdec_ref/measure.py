@@ -160,7 +160,7 @@ def time_draft_step(
         following = [rows.tokens[row][turn % rows.prompt_lengths[row]] for row in range(count)]
         nothing = torch.zeros(count, dtype=torch.int64)
         drafter.commit(Verification(nothing, torch.tensor(following)))
-        rows.commit([[token] for token in following], [0] * count, [0] * count)
+        rows.commit([[token] for token in following], [[] for _ in following], [0 for _ in following])
     return statistics.median(times) if times else None
 
 

@@ -61,16 +61,23 @@ class Round:
     ----------
     tokens : list of list of int
         New tokens of each row, already cut at its end of text and budget.
-    num_drafted, num_accepted : list of int
-        Tokens proposed, and the length of the accepted prefix as judged (before that cut). 0 in plain decoding.
+    drafts : list of list of int
+        The tokens proposed for each row; empty in plain decoding.
+    num_accepted : list of int
+        How many of them the target accepted, from the left, as judged (before that cut).
     finished : list of str or None
         Why a row ended in this round: "eos", "stop string", "max_new_tokens" or "context"; None if it did not.
     """
 
     tokens: list[list[int]]
-    num_drafted: list[int]
+    drafts: list[list[int]]
     num_accepted: list[int]
     finished: list[str | None]
+
+    @property
+    def num_drafted(self) -> list[int]:
+        """How many tokens were proposed for each row."""
+        return [len(draft) for draft in self.drafts]
 
 
 class Rows:
@@ -169,7 +176,7 @@ class Rows:
         numbers = uniforms(seeds, rounds, upload(positions, self.device), purpose)
         return numbers[:, 0] if width is None else numbers
 
-    def commit(self, tokens: list[list[int]], num_drafted: list[int], num_accepted: list[int]) -> Round:
+    def commit(self, tokens: list[list[int]], drafts: list[list[int]], num_accepted: list[int]) -> Round:
         """Append each row's new tokens, cut where the row ends, and report the round by original row number."""
         report = self.report()
         for row, new in enumerate(tokens):
@@ -177,7 +184,7 @@ class Rows:
             self.rounds[row] += 1
             place = self.original[row]
             report.tokens[place], report.finished[place] = kept, self.finished[row]
-            report.num_drafted[place], report.num_accepted[place] = num_drafted[row], num_accepted[row]
+            report.drafts[place], report.num_accepted[place] = drafts[row], num_accepted[row]
         return report
 
     def report(self) -> Round:
@@ -185,7 +192,7 @@ class Rows:
         finished: list[str | None] = [None] * self.batch_size
         for place, reason in zip(self.original, self.finished, strict=True):
             finished[place] = reason
-        return Round([[] for _ in finished], [0] * self.batch_size, [0] * self.batch_size, finished)
+        return Round([[] for _ in finished], [[] for _ in finished], [0 for _ in finished], finished)
 
     def _append(self, row: int, new: list[int]) -> tuple[list[int], str | None]:
         new = new[: self.remaining[row]]
