@@ -64,10 +64,10 @@ def generate(
 
 def _plain_rounds(target: CachedLM, rows: Rows) -> Iterator[Round]:
     lm = target.fresh(len(rows))
-    lm.prefill([tokens[:-1] for tokens in rows.tokens])
     if any(rows.finished):
         yield rows.report()  # these rows have no budget at all
     _drop_finished(rows, lm)
+    lm.prefill([tokens[:-1] for tokens in rows.tokens])
     while len(rows):
         logits = lm.extend(rows.last_tokens())[:, -1]  # [B, V]
         probs = probabilities(logits, rows.settings, rows.history(), check=False)
@@ -121,10 +121,10 @@ def speculate(
 
 def _speculative_rounds(target: CachedLM, drafter: Drafter, rows: Rows, num_draft_tokens: int) -> Iterator[Round]:
     lm = target.fresh(len(rows))
-    lm.prefill([tokens[:-1] for tokens in rows.tokens])
     if any(rows.finished):
         yield rows.report()  # these rows have no budget at all
     _drop_finished(rows, lm, drafter)
+    lm.prefill([tokens[:-1] for tokens in rows.tokens])
     while len(rows):
         # A round emits at most one token more than it drafts, so the budget caps the draft.
         limits = [min(num_draft_tokens, remaining - 1) for remaining in rows.remaining]
