@@ -166,7 +166,7 @@ def _read_round(
     columns = [verdict.num_accepted, verdict.next_token, *flags]
     packet = host.read(torch.cat([torch.stack([column.long() for column in columns], 1), draft.tokens], 1))
     _refuse_sick_rows(packet[:, 2].tolist(), rows, target)
-    draft.refuse_implausible(packet[:, 3].tolist())
+    draft.refuse_implausible(packet[:, 3].tolist(), rows.original)
     drafts = [tokens[:count] for tokens, count in zip(packet[:, 4:].tolist(), draft.counts.tolist(), strict=True)]
     return drafts, Verification(packet[:, 0], packet[:, 1])
 

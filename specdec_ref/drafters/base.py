@@ -28,11 +28,14 @@ class Draft:
     probs : Tensor [B, K, V], or None
         The law each token was really drawn from, after temperature and filters. None: the drafter is deterministic, so
         the law is a point mass on the token.
+    healthy : Tensor [B, K] bool, or None
+        Whether the drafter's own logits were a law at each token. None: nothing to doubt.
     """
 
     tokens: torch.Tensor
     counts: torch.Tensor
     probs: torch.Tensor | None = None
+    healthy: torch.Tensor | None = None
 
     @property
     def width(self) -> int:
@@ -44,8 +47,9 @@ class Draft:
         batch = len(limits)
         if self.tokens.dim() != 2 or len(self.tokens) != batch or tuple(self.counts.shape) != (batch,):
             raise ValueError(f"draft: tokens must be [{batch}, K] and counts [{batch}]")
-        if bool((self.counts > torch.tensor(limits)).any()) or bool((self.counts > self.width).any()):
-            raise ValueError(f"draft: counts {self.counts.tolist()} exceed the limits {list(limits)} or its own width")
+        most = torch.tensor(limits).clamp(max=self.width)
+        if bool(((self.counts < 0) | (self.counts > most)).any()):
+            raise ValueError(f"draft: counts {self.counts.tolist()} must lie in 0..{most.tolist()}, limits and width")
         if self.probs is not None and tuple(self.probs.shape) != (batch, self.width, vocab_size):
             raise ValueError(
                 f"draft: probs has shape {tuple(self.probs.shape)}; needed is {(batch, self.width, vocab_size)} "
@@ -54,16 +58,18 @@ class Draft:
 
     def plausible(self, device: torch.device) -> torch.Tensor:
         """Tell, per row [B], whether every draft token could have been drawn from its law: q > 0 and not NaN."""
-        if self.probs is None:
-            return torch.ones(len(self.tokens), dtype=torch.bool, device=device)
-        q = self.probs.gather(-1, self.tokens[..., None]).squeeze(-1)  # [B, K]
+        sound = torch.ones(self.tokens.shape, dtype=torch.bool, device=device)  # [B, K]
+        if self.probs is not None:
+            sound = self.probs.gather(-1, self.tokens[..., None]).squeeze(-1) > 0
+        if self.healthy is not None:
+            sound = sound & self.healthy
         padding = torch.arange(self.width, device=device) >= self.counts.to(device, non_blocking=True)[:, None]
-        return ((q > 0) | padding).all(1)
+        return (sound | padding).all(1)
 
-    def refuse_implausible(self, plausible: list[int]) -> None:
-        """Raise a ValueError for the first row `plausible` found fault with."""
+    def refuse_implausible(self, plausible: list[int], original: Sequence[int]) -> None:
+        """Raise a ValueError for the first row `plausible` found fault with; `original` gives its number."""
         if not all(plausible):
-            row = plausible.index(0)
+            row = original[plausible.index(0)]
             raise ValueError(f"draft: a token of row {row} has probability 0 or NaN under the law it was drawn from")
 
 

@@ -16,7 +16,7 @@ from torch.nn import functional
 from specdec_ref.device import upload
 from specdec_ref.drafters.base import Draft, Drafter
 from specdec_ref.model import CachedLM, pad
-from specdec_ref.sampling import Purpose, draw, probabilities
+from specdec_ref.sampling import Purpose, draw, healthy_rows, probabilities
 
 if TYPE_CHECKING:
     from specdec_ref.acceptance import Verification
@@ -62,11 +62,13 @@ class ModelDrafter(Drafter):
 
         tokens = upload(torch.zeros(len(rows), 0), rows.device)  # [B, i] drafted so far
         laws: list[torch.Tensor] = []
+        healthy: list[torch.Tensor] = []
         logits = self._feed_committed(rows, room > 0)  # [B, V]
         uniforms = rows.uniforms(Purpose.DRAFT, width)  # [B, K]
         for i in range(width):
             if i > 0:
                 logits = self.lm.extend(tokens[:, -1:])[:, -1]
+            healthy.append(healthy_rows(logits))
             history = rows.history(tokens)
             law = probabilities(
                 self._fit(logits), rows.settings, None if history is None else history[:, -1], check=False
@@ -74,7 +76,8 @@ class ModelDrafter(Drafter):
             tokens = torch.cat([tokens, draw(law, uniforms[:, i])[:, None]], dim=1)
             laws.append(law)
         # A greedy law is a point mass, which is what a draft without `probs` means.
-        return Draft(tokens, counts, None if rows.settings.greedy else torch.stack(laws, dim=1))
+        probs = None if rows.settings.greedy else torch.stack(laws, dim=1)
+        return Draft(tokens, counts, probs, torch.stack(healthy, dim=1))
 
     def commit(self, verification: Verification) -> None:
         """Roll the cache back to the committed text and the accepted drafts: min(held, n + a) tokens."""
