@@ -9,8 +9,10 @@ Both keep one invariant: a row's last committed token is not in the cache yet. I
 
 from __future__ import annotations
 
+import operator
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
+from numbers import Integral
 
 import torch
 
@@ -113,8 +115,7 @@ def speculate(
     ValueError
         As `generate`; also a negative K, and a drafter that breaks its contract.
     """
-    if num_draft_tokens < 0:
-        raise ValueError(f"num_draft_tokens={num_draft_tokens} must be >= 0")
+    num_draft_tokens = _whole("num_draft_tokens", num_draft_tokens)
     rows = _open_rows(target, prompts, settings, max_new_tokens, stop, seeds)
     return _speculative_rounds(target, drafter.fresh(target, rows), rows, num_draft_tokens)
 
@@ -193,8 +194,8 @@ def _open_rows(
     """Check the arguments both loops share, so that bad input is refused before any token."""
     if len(prompts) == 0:
         raise ValueError("prompts is empty: give at least one prompt")
-    if max_new_tokens < 0:
-        raise ValueError(f"max_new_tokens={max_new_tokens} must be >= 0")
+    max_new_tokens = _whole("max_new_tokens", max_new_tokens)
+    prompts = [_token_ids(f"prompts[{row}]", prompt) for row, prompt in enumerate(prompts)]
     for row, prompt in enumerate(prompts):
         if len(prompt) == 0:
             raise ValueError(f"prompts[{row}] is empty: a model needs at least one token to continue")
@@ -209,11 +210,29 @@ def _open_rows(
             )
     if seeds is None:
         seeds = secrets.randbits(63)
-    if isinstance(seeds, int):
-        seeds = [seeds + row for row in range(len(prompts))]
+    if isinstance(seeds, Integral):
+        seeds = [int(seeds) + row for row in range(len(prompts))]
     if len(seeds) != len(prompts):
         raise ValueError(f"seeds has {len(seeds)} entries; there are {len(prompts)} prompts")
     return Rows(prompts, settings, max_new_tokens, target.max_length, stop, seeds, target.device)
+
+
+def _whole(name: str, value: int) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name}={value!r} must be a whole number") from None
+    if number < 0:
+        raise ValueError(f"{name}={number} must be >= 0")
+    return number
+
+
+def _token_ids(name: str, prompt: Sequence[int]) -> list[int]:
+    """Return a prompt as Python integers: a token that is a tensor or numpy's would equal no other as a dict's key."""
+    try:
+        return [operator.index(token) for token in prompt]
+    except TypeError:
+        raise ValueError(f"{name}={prompt!r} must be a sequence of token ids, and prompts a list of those") from None
 
 
 def _drop_finished(rows: Rows, lm: CachedLM, drafter: Drafter | None = None) -> None:

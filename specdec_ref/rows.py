@@ -5,7 +5,7 @@ Plain decoding and speculative decoding share this file, so both stop at the sam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -34,7 +34,9 @@ class Stop:
     decode: Callable[[list[int]], str] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse strings that can never be looked for."""
+        """Refuse strings that can never be looked for, and one id or string where several are meant."""
+        if not isinstance(self.token_ids, Collection) or isinstance(self.strings, str):
+            raise ValueError(f"stop token_ids={self.token_ids!r} and strings={self.strings!r} must be tuples")
         if self.strings and self.decode is None:
             raise ValueError(f"stop strings {self.strings!r} need a `decode` function to turn tokens into text")
         if "" in self.strings:
