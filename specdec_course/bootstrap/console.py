@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import re
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-QUIET_INTERVAL = 15.0  # seconds between signs of life where lines cannot be overwritten (a log file)
+QUIET_INTERVAL = 30.0  # seconds between signs of life where lines cannot be overwritten (a log file)
 LIVE_INTERVAL = 0.5  # seconds between updates of the line in a terminal
 
 
@@ -140,8 +141,9 @@ class _Progress:
     def _news(self) -> str:
         """What the command does now; pip's own lines made short."""
         if any(line.startswith("Installing collected packages") for line in self.lines):
-            return "installing"
+            return "all downloaded, unpacking"
         collected = [line.split()[1] for line in self.lines if line.startswith(("Collecting ", "Processing "))]
         if collected:
-            return f"package {len(collected)}: {collected[-1]}"
+            name = re.split(r"[/\\]", collected[-1])[-1].removesuffix(".whl")
+            return f"package {len(collected)}: {'-'.join(name.split('-')[:2])}"
         return self.lines[-1].strip() if self.lines else ""

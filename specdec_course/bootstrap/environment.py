@@ -132,7 +132,9 @@ class Environment:
         if new:
             base = getattr(sys, "_base_executable", None) or sys.executable
             self._step(f"making .venv with Python {wanted.python}", base, "-m", "venv", self.folder)
-        pip = (self.python, "-m", "pip", "install", "--no-input", "--progress-bar", "off", "--retries", "3")
+        # Byte code is made when a module is first used: for all of them at once it takes longer than everything else.
+        pip = (self.python, "-m", "pip", "install", "--no-input", "--no-compile", "--progress-bar", "off")
+        pip = (*pip, "--retries", "3")
         lock = self.root / "requirements.lock"
         if wanted.torch_index:
             pin = next(line for line in lock.read_text(encoding="utf-8").splitlines() if line.startswith("torch=="))
