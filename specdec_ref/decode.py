@@ -210,7 +210,7 @@ def _open_rows(
             )
     if seeds is None:
         seeds = secrets.randbits(63)
-    if isinstance(seeds, Integral):
+    if isinstance(seeds, int | Integral):
         seeds = [int(seeds) + row for row in range(len(prompts))]
     if len(seeds) != len(prompts):
         raise ValueError(f"seeds has {len(seeds)} entries; there are {len(prompts)} prompts")
