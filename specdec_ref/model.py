@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from specdec_ref.cache import RowCache
 from specdec_ref.device import upload
@@ -48,7 +48,7 @@ class CachedLM:
         if vocab_size is not None and not 0 < vocab_size <= width:
             raise ValueError(f"vocab_size={vocab_size} of {self.name} must lie in 1..{width}, the width of its output")
         self.vocab_size = vocab_size or width
-        self.max_length = int(getattr(model.config.get_text_config(), "max_position_embeddings", None) or 1 << 30)
+        self.max_length = _context(model.config.get_text_config())
         self._arguments = set(inspect.signature(model.forward).parameters)
         # Both spellings are in use: `cache` since transformers 5.24, `past_key_values` before.
         self._cache_argument = "cache" if "cache" in self._arguments else "past_key_values"
@@ -134,6 +134,17 @@ class CachedLM:
     def select(self, rows: Sequence[int]) -> None:
         """Keep only these rows."""
         self.cache.select(rows)
+
+
+def _context(config: PretrainedConfig) -> int:
+    """Return the longest text a model reads with positions that keep their meaning."""
+    longest = int(getattr(config, "max_position_embeddings", None) or 1 << 30)
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") in ("longrope", "dynamic"):
+        # Past the original length these turn the keys of a pass by other angles, for all its rows if one is long: keys
+        # in the cache no longer fit, and a row's text would depend on its batch.
+        longest = min(longest, int(rope.get("original_max_position_embeddings") or longest))
+    return longest
 
 
 def block_shape(batch: int, length: int, parents: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
