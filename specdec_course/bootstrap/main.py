@@ -16,6 +16,9 @@ from specdec_course.bootstrap.problems import explain
 from specdec_course.errors import CourseError
 
 STDERR = 2
+
+# Files and sizes; loading checks the contents too. Quicker than `specdec models fetch`, which reads 540 MB.
+MODEL_IS_THERE = "from specdec_ref import store; store.check_sizes(store.smol_folder())"
 FIRST_LESSON = "notebooks/00_start_here.ipynb"
 
 EPILOG = """\
@@ -49,7 +52,7 @@ def main(root: str, arguments: list[str]) -> int:
     folder = Path(root).resolve()
     try:
         check_machine(sys.platform, platform.machine(), sys.maxsize)
-        python = set_up(folder, options.torch_index, options.verbose)
+        python = set_up(folder, options.torch_index, options.verbose, options.repair)
         return COMMANDS[options.command](folder, python, rest)
     except CourseError as error:
         print(f"course.py: {error}.", file=sys.stderr)
@@ -80,6 +83,7 @@ def parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
         help="take torch from this package index, for example https://download.pytorch.org/whl/cpu for the small CPU "
         "build, and remember it; `default` goes back to pip's own index",
     )
+    options.add_argument("--repair", action="store_true", help="make .venv anew and check every byte of the model")
     options.add_argument("--verbose", action="store_true", help="show everything that pip prints")
     parser = argparse.ArgumentParser(
         prog="course.py",
@@ -117,8 +121,19 @@ def check_machine(system: str, machine: str, largest: int) -> None:
         )
 
 
-def set_up(root: Path, torch_index: str | None, verbose: bool) -> Path:
+def set_up(root: Path, torch_index: str | None, verbose: bool, repair: bool = False) -> Path:
     """Make the environment and fetch the target model, as far as they are not there.
+
+    Parameters
+    ----------
+    root : Path
+        The course's folder.
+    torch_index : str or None
+        Where torch comes from, see `Environment.wanted`.
+    verbose : bool
+        Show everything that pip prints.
+    repair : bool
+        Make the environment anew, and check every byte of the model instead of its files' sizes.
 
     Returns
     -------
@@ -132,9 +147,14 @@ def set_up(root: Path, torch_index: str | None, verbose: bool) -> Path:
     """
     environment = Environment(root, verbose)
     with exclusive(root / ".course-lock"):
+        if repair and environment.stamp():
+            torch_index = torch_index or environment.wanted(None).torch_index
+            environment.discard()
         if not environment.is_ready(environment.wanted(torch_index)):
             print(f"Setting up the course in {root} (once; some minutes, about 3 GB)", file=sys.stderr, flush=True)
         make_ready(environment, torch_index)
+        if not repair and _run_quietly([environment.python, "-c", MODEL_IS_THERE], root):
+            return environment.python
         fetch = [environment.python, "-m", "specdec_course", "models", "fetch", "smol"]
         # To stderr, so that stdout holds nothing but what the command itself prints (`demo --json`).
         if subprocess.call(fetch, cwd=root, env=child_environment(), stdout=STDERR):
@@ -179,6 +199,11 @@ def setup(root: Path, python: Path, rest: list[str]) -> int:
 
 
 COMMANDS = {"learn": learn, "demo": demo, "test": test, "setup": setup}
+
+
+def _run_quietly(command: list[str | Path], root: Path) -> bool:
+    """Tell whether a command ends well."""
+    return subprocess.run(command, cwd=root, env=child_environment(), capture_output=True).returncode == 0
 
 
 def _run(root: Path, command: list[str]) -> int:

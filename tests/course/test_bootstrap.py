@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from specdec_course.bootstrap import environment
+from specdec_course.bootstrap import main as main_module
 from specdec_course.bootstrap.console import StepError
 from specdec_course.bootstrap.environment import Environment, make_ready
 from specdec_course.bootstrap.main import check_machine, main, parse
@@ -135,6 +136,18 @@ def test_the_chosen_index_for_torch_is_remembered(tmp_path: Path) -> None:
     assert len(made.steps) == number, "asked without the option, the same environment is up to date"
     make_ready(made, "default")
     assert not any("example.org" in part for step in made.steps[number:] for part in step)
+
+
+def test_repair_makes_the_environment_anew_from_the_same_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = stub_environment(tmp_path)
+    make_ready(made, "https://example.org/cpu")
+    (made.folder / "kept").touch()
+    monkeypatch.setattr(main_module, "Environment", lambda root, verbose: made)
+    monkeypatch.setattr(main_module.subprocess, "call", lambda *args, **kwargs: 0)
+    main_module.set_up(tmp_path, None, verbose=False, repair=True)
+    stamp = made.stamp()
+    assert stamp and stamp.torch_index == "https://example.org/cpu"
+    assert not (made.folder / "kept").exists()
 
 
 # What goes wrong
