@@ -1,0 +1,197 @@
+"""What `specdec train corpus` does: the target answers prompts for hours, with a progress bar, and may be stopped."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar, cast
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+
+from specdec_ref import store
+from specdec_ref.model import CachedLM
+from specdec_ref.training import corpus
+from specdec_ref.training.answering import TOP, Pass, Question, answer_all, laws
+from specdec_ref.training.prompts import Prompt, all_prompts
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class TeacherText:
+    """One set of choices for the teacher text: the options of `specdec train corpus`.
+
+    Attributes
+    ----------
+    shards_folder : Path
+        The wide record: ids and laws.
+    ids_folder : Path
+        The narrow record: ids alone, in the repository.
+    batch_size, max_new_tokens, tokens_per_shard : int
+        Answers written side by side, the longest answer, and how much work a kill can cost.
+    seed : int
+        Which prompts are composed, and in which order.
+    threads : int or None
+        Threads of torch; None leaves them as they are.
+    """
+
+    shards_folder: Path
+    ids_folder: Path
+    batch_size: int = 48
+    max_new_tokens: int = 256
+    tokens_per_shard: int = 20_000
+    seed: int = 0
+    threads: int | None = None
+
+    def write(self, num_tokens: int) -> None:
+        """Answer prompts until the shards hold `num_tokens` tokens of answers, or every prompt is answered."""
+        shards = self._open_shards()
+        lm, tokenizer = load_target(self.threads)
+        new = [prompt for prompt in all_prompts(self.seed) if prompt.id not in shards.finished]
+        with Meter(shards.num_tokens, num_tokens) as meter:
+            meter.say(f"{len(shards.finished):,} answers are there, {len(new):,} prompts are left")
+            questions = (Question(prompt, chat(tokenizer, prompt)) for prompt in new)
+            passes = answer_all(
+                lm,
+                until(questions, lambda: meter.done >= num_tokens),
+                batch_size=self.batch_size,
+                max_new_tokens=self.max_new_tokens,
+                eos_token_ids=(int(tokenizer.eos_token_id),),
+            )
+            for written in corpus.collect(meter.count(passes), shards, self.tokens_per_shard):
+                meter.say(f"{len(shards.finished):,} answers, {written:,} tokens in {self.shards_folder}")
+
+    def rebuild(self) -> None:
+        """Make the shards from the ids in the repository: the target reads each answer and gives its laws anew.
+
+        Raises
+        ------
+        ValueError
+            If the ids are not there, or another model wrote them.
+        """
+        ids, recipe = corpus.load(sorted(self.ids_folder.glob("*.npz")))
+        shards = self._open_shards(recipe)
+        lm, _ = load_target(self.threads)
+        left = ids.take([row for row, name in enumerate(ids.prompt_ids.tolist()) if name not in shards.finished])
+        with Meter(shards.num_tokens, len(ids.tokens)) as meter:
+            for piece in left.pieces(self.tokens_per_shard):
+                found = []
+                for prompt, answer in zip(piece.prompts(), piece.answers(), strict=True):
+                    found.append(laws(lm, prompt.tolist(), answer.tolist()))
+                    meter.add(len(answer))
+                shards.append(piece.with_laws(found))
+                meter.say(f"{len(shards.finished):,} answers, {shards.num_tokens:,} tokens in {self.shards_folder}")
+
+    def export(self) -> list[Path]:
+        """Gather the ids of all shards into the repository, and return the files."""
+        return corpus.export(corpus.shard_paths(self.shards_folder), self.ids_folder)
+
+    def _open_shards(self, recipe: dict[str, object] | None = None) -> corpus.Shards:
+        """Open the folder of shards for the target that is here; `recipe` is what the target must be."""
+        manifest = store.check_folder(store.smol_folder())
+        ours = {
+            "model_sha256": manifest["files"]["model.safetensors"]["sha256"],
+            "max_new_tokens": self.max_new_tokens,
+            "top": TOP,
+            "dtype": "float32",
+        }
+        if recipe is not None and recipe["model_sha256"] != ours["model_sha256"]:
+            raise ValueError(f"another model than the one in {store.smol_folder()} wrote the ids in {self.ids_folder}")
+        return corpus.Shards(self.shards_folder, recipe or ours)
+
+
+def stop_gently() -> None:
+    """Let a request to end (SIGTERM) do what Ctrl-C does: what is finished is written first."""
+    with suppress(ValueError):  # only the main thread may choose, and only there does a signal arrive
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def load_target(threads: int | None = None) -> tuple[CachedLM, PreTrainedTokenizerBase]:
+    """Load SmolLM2 in float32, on the CPU, and its tokenizer."""
+    if threads is not None:
+        torch.set_num_threads(threads)
+    folder = store.smol_folder()
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, use_safetensors=True)
+    return CachedLM(model, name="SmolLM2-135M-Instruct"), AutoTokenizer.from_pretrained(folder)
+
+
+def chat(tokenizer: PreTrainedTokenizerBase, prompt: Prompt) -> tuple[int, ...]:
+    """Return the ids that the target reads: the chat template with its default system line, and the prompt."""
+    message = [{"role": "user", "content": prompt.text}]
+    encoding = tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=True)
+    return tuple(cast(dict[str, list[int]], encoding)["input_ids"])
+
+
+def until(items: Iterable[T], enough: Callable[[], bool]) -> Iterator[T]:
+    """Yield items until there is enough."""
+    for item in items:
+        if enough():
+            return
+        yield item
+
+
+class Meter:
+    """A progress bar on stderr that counts tokens as they are written, and tells tokens per second and the time left.
+
+    Parameters
+    ----------
+    already, goal : int
+        Tokens that were there before, and that there shall be.
+    """
+
+    def __init__(self, already: int, goal: int) -> None:
+        self.done = already
+        self._already, self._goal, self._began = already, goal, time.monotonic()
+        self._console = Console(stderr=True)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed:,.0f} of {task.total:,.0f} tokens, {task.fields[rate]:.0f} tokens/s"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=self._console,
+            speed_estimate_period=600,
+            disable=not self._console.is_terminal,
+        )
+        self._task = self._bar.add_task("teacher text", total=goal, completed=already, rate=0.0)
+
+    def __enter__(self) -> Meter:
+        """Show the bar."""
+        self._began = time.monotonic()
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the bar as it is."""
+        self._bar.stop()
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second since the bar was shown."""
+        return (self.done - self._already) / max(time.monotonic() - self._began, 1e-9)
+
+    def count(self, passes: Iterable[Pass]) -> Iterator[Pass]:
+        """Hand the passes on, and count their tokens."""
+        for one in passes:
+            self.add(one.num_tokens)
+            yield one
+
+    def add(self, num_tokens: int) -> None:
+        """Count tokens."""
+        self.done += num_tokens
+        self._bar.update(self._task, completed=self.done, rate=self.rate)
+
+    def say(self, what: str) -> None:
+        """Print a line above the bar: the time, what has happened, the rate, and the time that is left."""
+        line = f"{time.strftime('%H:%M')} {what}"
+        if self.done > self._already:
+            hours = max(self._goal - self.done, 0) / self.rate / 3600
+            line += f"; {self.rate:.1f} tokens/s, about {hours:.1f} h left"
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
