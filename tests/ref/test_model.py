@@ -349,8 +349,8 @@ def test_tables_with_equal_logits_or_impossible_tokens_pass_the_self_test(logits
 def test_rotary_positions_that_change_past_their_original_length_are_used_up_to_it():
     """A long row of the batch would otherwise turn the keys of a short one."""
     rope = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 4, "long_factor": [4.0] * 4}
-    rope["original_max_position_embeddings"] = 16
-    config = transformers.Phi3Config(**SMALL, pad_token_id=0, eos_token_id=1, sliding_window=None, rope_parameters=rope)
+    sizes = SMALL | {"original_max_position_embeddings": 16, "pad_token_id": 0, "eos_token_id": 1}
+    config = transformers.Phi3Config(**sizes, sliding_window=None, rope_parameters=rope)
     lm = CachedLM(transformers.AutoModelForCausalLM.from_config(config))
     assert lm.max_length == 16
     assert tiny_lm("llama").max_length == 512
