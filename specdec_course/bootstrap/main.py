@@ -165,7 +165,11 @@ def set_up(root: Path, torch_index: str | None, verbose: bool, repair: bool = Fa
 def learn(root: Path, python: Path, rest: list[str]) -> int:
     """Open JupyterLab on the first lesson."""
     as_root = ["--allow-root"] if getattr(os, "geteuid", lambda: 1)() == 0 else []  # containers know no other user
-    quiet = ["--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
+    quiet = [
+        "--log-level=WARN",
+        "--LabApp.news_url=None",
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+    ]
     print("Opening JupyterLab. To stop it: Ctrl-C here, twice.", file=sys.stderr, flush=True)
     place = [f"--ServerApp.root_dir={root}", f"--LabApp.default_url=/lab/tree/{FIRST_LESSON}"]
     return _run(root, [str(python), "-m", "jupyterlab", *place, *quiet, *as_root, *rest])
