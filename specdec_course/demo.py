@@ -20,17 +20,27 @@ from specdec_ref.rows import Round, Stop
 from specdec_ref.sampling import SamplingSettings
 from specdec_ref.text import TextStream
 
-DEFAULT_PROMPT = '''Rename the variable `s` to `total` in this function, and change nothing else:
+DEFAULT_PROMPT = '''Add a method `transfer` to this class and write out the whole class.
 
 ```python
-def average(numbers):
-    """Return the mean of a list of numbers."""
-    s = 0
-    for number in numbers:
-        s = s + number
-    if len(numbers) == 0:
-        return 0
-    return s / len(numbers)
+class Account:
+    def __init__(self, owner, balance):
+        self.owner = owner
+        self.balance = balance
+
+    def deposit(self, amount):
+        if amount <= 0:
+            raise ValueError("amount must be positive")
+        self.balance = self.balance + amount
+        return self.balance
+
+    def withdraw(self, amount):
+        if amount <= 0:
+            raise ValueError("amount must be positive")
+        if amount > self.balance:
+            raise ValueError("not enough money")
+        self.balance = self.balance - amount
+        return self.balance
 ```'''
 
 # What a token was, and how it is shown: (colour, mark before, mark after). Marks serve those who see no colour.
@@ -155,6 +165,8 @@ def _text(run: Run, batch: int) -> list[list[int]]:
 
 def encode_prompt(pair: Pair, prompt: str) -> list[int]:
     """Return the prompt's token ids, as a chat message where the model is a chat model."""
+    if not prompt:
+        raise ValueError("prompt is empty: give the model something to answer")
     if pair.tokenizer.chat_template:
         message = [{"role": "user", "content": prompt}]
         prompt = cast(str, pair.tokenizer.apply_chat_template(message, add_generation_prompt=True, tokenize=False))
@@ -173,6 +185,7 @@ class Painter:
 
     def __init__(self, pair: Pair, console: Console) -> None:
         self.console, self.stream = console, TextStream(pair.tokenizer)
+        self.started = False
 
     def legend(self) -> None:
         """Say what the colours and marks mean; nothing in a pipe."""
@@ -182,7 +195,10 @@ class Painter:
                 self.console.print()
 
     def show(self, result: Round) -> None:
-        """Print the first row's new text."""
+        """Print the first row's new text; before the first of it, the legend."""
+        if not self.started:
+            self.legend()
+            self.started = True
         for token, kind in token_kinds(result, 0):
             self._print(self.stream.push(token), kind)
 
@@ -196,11 +212,12 @@ class Painter:
             return
         colour, before, after = STYLES[kind]
         if not self.console.is_terminal:
-            print(piece, end="", flush=True)
-        elif self.console.no_color:
-            print(before + piece + after, end="", flush=True)
-        else:
+            before = after = ""
+        if self.console.is_terminal and not self.console.no_color:
             self.console.print(Text(piece, style=colour), end="", soft_wrap=True, highlight=False)
+        else:
+            self.console.file.write(before + piece + after)
+        self.console.file.flush()
 
 
 def report(numbers: dict[str, Any], drafter: str) -> Table:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import copy
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -17,6 +19,7 @@ from urllib.parse import urlparse
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
 
 from specdec_ref import kernels, store
 from specdec_ref.device import best_device
@@ -89,17 +92,15 @@ def load_pair(name: str = "smol", *, dtype: str = "float32", device: str | None 
     target_folder, draft_folder = _find(target_name), _find(draft_name)
     tokenizer = _load_tokenizer(target_folder)
     _refuse_other_tokenizer(tokenizer, _load_tokenizer(draft_folder), name)
-    target = _as_lm(_load_model(target_folder, dtype), dtype, place, tokenizer, target_name)
-    # An int8 target is paired with a bfloat16 draft: the draft's precision costs acceptance, never correctness.
-    draft_dtype = "bfloat16" if dtype == "int8" else dtype
-    draft = _as_lm(_load_model(draft_folder, draft_dtype), draft_dtype, place, tokenizer, draft_name)
+    target = _as_lm(_load_model(target_folder, dtype, place), dtype, place, tokenizer, target_name)
+    draft = _as_lm(_load_model(draft_folder, dtype, place), dtype, place, tokenizer, draft_name)
     return Pair(name, target, draft, tokenizer, dtype)
 
 
 def _load_smol(dtype: str, place: torch.device) -> Pair:
     folder = store.smol_folder()
     with store.checking(folder):
-        model, tokenizer = _load_model(folder, dtype), _load_tokenizer(folder)
+        model, tokenizer = _load_model(folder, dtype, place), _load_tokenizer(folder)
     target = _as_lm(model, dtype, place, tokenizer, "SmolLM2-135M-Instruct")
     draft = CachedLM(first_layers(target.model, 4), vocab_size=target.vocab_size, name="SmolLM2's first 4 layers")
     return Pair("smol", target, draft, tokenizer, dtype)
@@ -118,14 +119,31 @@ def first_layers(model: PreTrainedModel, count: int) -> PreTrainedModel:
 def _as_lm(
     model: PreTrainedModel, dtype: str, place: torch.device, tokenizer: PreTrainedTokenizerBase, name: str
 ) -> CachedLM:
-    model = kernels.prepare(cast(torch.nn.Module, model).to(place), dtype)
+    model = kernels.prepare(cast(PreTrainedModel, cast(torch.nn.Module, model).to(place)), dtype)
     vocab_size = min(len(tokenizer), model.config.get_text_config().vocab_size)
     return CachedLM(model, vocab_size=vocab_size, name=name)
 
 
-def _load_model(folder: str | Path, dtype: str) -> PreTrainedModel:
-    precision = torch.bfloat16 if dtype == "int8" else getattr(torch, dtype)
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=precision, use_safetensors=True, local_files_only=True)
+def _load_model(folder: str | Path, dtype: str, place: torch.device) -> PreTrainedModel:
+    # `kernels.prepare` rounds to 8 bits, and on a CPU to float16, by itself; rounding once loses least.
+    rounded_later = dtype == "int8" or (dtype == "float16" and place.type == "cpu")
+    precision = torch.float32 if rounded_later else getattr(torch, dtype)
+    with _quiet():
+        return AutoModelForCausalLM.from_pretrained(
+            folder, dtype=precision, use_safetensors=True, local_files_only=True
+        )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hide transformers' bar for a load of a second: in a notebook it would be stored as an error message."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _load_tokenizer(folder: str | Path) -> PreTrainedTokenizerBase:

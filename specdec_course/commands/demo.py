@@ -44,7 +44,6 @@ def demo(
             return
         console = show.stdout_console()
         painter = show.Painter(models, console)
-        painter.legend()
         numbers = show.run_demo(models, models.drafter(drafter), request, painter.show)
         painter.finish()
         console.print(show.report(numbers, drafter))
