@@ -77,7 +77,7 @@ class HalfLinear(nn.Module):
         """Apply the layer to `input` [..., in]; the result is [..., out]."""
         return torch.ops.quantized.linear_dynamic_fp16(input, self.packed)
 
-    def _save_to_state_dict(self, *args: Any) -> None:
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         raise ValueError("model: its float16 weights are packed for running only; save the model it was made from")
 
 
