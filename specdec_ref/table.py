@@ -44,7 +44,8 @@ class TableModel(PreTrainedModel):
     def __init__(self, table: torch.Tensor, max_length: int = 4096) -> None:
         vocab = table.shape[-1]
         super().__init__(TableConfig(vocab_size=vocab, max_position_embeddings=max_length))
-        self.table = torch.nn.Parameter(table.expand(vocab, vocab, vocab).clone(), requires_grad=False)
+        # [V, V, V], or [1, V, V] where the last token decides: 1,000 tokens need no thousand copies of a table.
+        self.table = torch.nn.Parameter(table.reshape(-1, vocab, vocab).clone(), requires_grad=False)
 
     def forward(
         self,
@@ -70,7 +71,7 @@ class TableModel(PreTrainedModel):
         # Hard attention: of the visible slots, look at the one at the position just before mine.
         before = (keys[:, 0, :, 0][:, None] == position_ids[..., None] - 1) & visible  # [B, T, S]
         previous = (before * values[:, 0, :, 0][:, None]).sum(-1).long()  # [B, T]; 0 where there is none
-        return CausalLMOutputWithPast(logits=self.table[previous, input_ids])
+        return CausalLMOutputWithPast(logits=self.table[previous % len(self.table), input_ids])
 
 
 def table_lm(table: torch.Tensor, max_length: int = 4096, name: str = "table") -> CachedLM:
