@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -68,10 +68,9 @@ def measure_kernels(pair: str, dtype: str, threads: int | None, repeats: int) ->
         fast, stock = load_pair(pair, dtype=dtype, device="cpu").target, load_pair(pair, device="cpu").target
     except ValueError as error:
         raise CourseError(str(error)) from error
-    module: Any
     for module in stock.model.modules():
-        if type(module) is kernels.FastLinear:
-            module.__class__ = torch.nn.Linear
+        if isinstance(module, kernels.FastLinear):
+            cast(Any, module).__class__ = torch.nn.Linear
     text = torch.arange(CONTEXT + max(BLOCK_LENGTHS))[None] % fast.vocab_size
     sides = {"stock": stock.fresh(1), "fast": fast.fresh(1)}
     for side in sides.values():
