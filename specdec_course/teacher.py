@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
+from specdec_course.corpus_card import card
 from specdec_ref import store
 from specdec_ref.model import CachedLM
 from specdec_ref.training import corpus
@@ -63,7 +64,7 @@ class TeacherText:
                 until(questions, lambda: meter.done >= num_tokens),
                 batch_size=self.batch_size,
                 max_new_tokens=self.max_new_tokens,
-                eos_token_ids=(int(tokenizer.eos_token_id),),
+                eos_token_ids=(cast(int, tokenizer.eos_token_id),),
             )
             for written in corpus.collect(meter.count(passes), shards, self.tokens_per_shard):
                 meter.say(f"{len(shards.finished):,} answers, {written:,} tokens in {self.shards_folder}")
@@ -90,8 +91,13 @@ class TeacherText:
                 meter.say(f"{len(shards.finished):,} answers, {shards.num_tokens:,} tokens in {self.shards_folder}")
 
     def export(self) -> list[Path]:
-        """Gather the ids of all shards into the repository, and return the files."""
-        return corpus.export(corpus.shard_paths(self.shards_folder), self.ids_folder)
+        """Gather the ids of all shards into the repository, with a data card, and return the files."""
+        train, held_out, recipe = corpus.split(corpus.shard_paths(self.shards_folder))
+        paths = [self.ids_folder / name for name in ("train.npz", "held-out.npz", "README.md")]
+        train.save(paths[0], recipe)
+        held_out.save(paths[1], recipe)
+        paths[2].write_text(card(train, held_out, recipe, self.seed), encoding="utf-8", newline="\n")
+        return paths
 
     def _open_shards(self, recipe: dict[str, object] | None = None) -> corpus.Shards:
         """Open the folder of shards for the target that is here; `recipe` is what the target must be."""

@@ -218,23 +218,19 @@ def collect(passes: Iterable[Pass], shards: Shards, tokens_per_shard: int) -> It
     yield shards.num_tokens
 
 
-def export(shards: Sequence[Path], folder: Path) -> list[Path]:
-    """Write the narrow record: `train.npz` and `held-out.npz`, without laws, in the order of the prompt ids.
+def split(shards: Sequence[Path]) -> tuple[Corpus, Corpus, dict[str, object]]:
+    """Return the narrow record, without laws and in the order of the prompt ids: train, held out, and the recipe.
 
-    Returns
-    -------
-    list of Path
-        The two files. Their bytes do not depend on how the work was cut into shards.
+    It does not depend on how the work was cut into shards.
     """
     corpus, recipe = load(shards)
     corpus = corpus.take(np.argsort(corpus.prompt_ids)).without_laws()
-    paths = [folder / "train.npz", folder / "held-out.npz"]
-    for path, rows in zip(paths, (~corpus.held_out, corpus.held_out), strict=True):
-        corpus.take(rows).save(path, recipe)
-    return paths
+    return corpus.take(~corpus.held_out), corpus.take(corpus.held_out), recipe
 
 
 def _spans(lengths: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Return the places of the tokens of these rows, when the tokens of all rows stand one after another."""
-    ends = np.cumsum(lengths)
-    return np.concatenate([np.arange(0), *(np.arange(ends[row] - lengths[row], ends[row]) for row in rows)])
+    starts = np.cumsum(lengths) - lengths
+    first = np.repeat(starts[rows], lengths[rows])  # where the row of each wanted token begins
+    before = np.repeat(np.cumsum(lengths[rows]) - lengths[rows], lengths[rows])  # wanted tokens of the rows before
+    return first + np.arange(len(first)) - before

@@ -356,12 +356,11 @@ def test_pieces_are_all_answers_in_order(table: CachedLM, tmp_path: Path):
     assert np.concatenate([piece.prompt_ids for piece in pieces]).tolist() == found.prompt_ids.tolist()
 
 
-def test_the_export_is_the_ids_split_into_two_disjoint_files(table: CachedLM, tmp_path: Path):
-    written(table, tmp_path / "shards", questions(60))
-    whole, _ = corpus.load(corpus.shard_paths(tmp_path / "shards"))
-    paths = corpus.export(corpus.shard_paths(tmp_path / "shards"), tmp_path / "ids")
-    assert [path.name for path in paths] == ["train.npz", "held-out.npz"]
-    train, held_out = (corpus.load([path])[0] for path in paths)
+def test_the_split_is_the_ids_in_two_disjoint_halves(table: CachedLM, tmp_path: Path):
+    written(table, tmp_path, questions(60))
+    whole, _ = corpus.load(corpus.shard_paths(tmp_path))
+    train, held_out, recipe = corpus.split(corpus.shard_paths(tmp_path))
+    assert recipe == RECIPE
     assert not train.held_out.any()
     assert held_out.held_out.all()
     assert len(held_out) > 0
@@ -370,13 +369,12 @@ def test_the_export_is_the_ids_split_into_two_disjoint_files(table: CachedLM, tm
     assert not train.has_laws
 
 
-def test_the_export_has_the_same_bytes_however_the_work_was_cut(table: CachedLM, tmp_path: Path):
-    files = []
+def test_the_ids_have_the_same_bytes_however_the_work_was_cut(table: CachedLM, tmp_path: Path):
     for name, size, asked in (("a", 40, questions()), ("b", 1000, questions()[::-1])):
         written(table, tmp_path / name, asked, size)
-        files.append(corpus.export(corpus.shard_paths(tmp_path / name), tmp_path / name / "ids"))
-    for one, other in zip(*files, strict=True):
-        assert one.read_bytes() == other.read_bytes()
+        train, _, recipe = corpus.split(corpus.shard_paths(tmp_path / name))
+        train.save(tmp_path / name / "train.npz", recipe)
+    assert (tmp_path / "a" / "train.npz").read_bytes() == (tmp_path / "b" / "train.npz").read_bytes()
 
 
 # The command, on a tiny transformer in the place of SmolLM2
@@ -437,7 +435,13 @@ def test_the_command_survives_a_kill_exports_and_rebuilds(home: Path, tmp_path: 
     assert all(as_texts(resumed)[name] == as_texts(uninterrupted)[name] for name in both)
 
     specdec("--export", "--out", whole, "--data", ids)
+    assert {path.name for path in ids.iterdir()} == {"train.npz", "held-out.npz", "README.md"}
     specdec("--rebuild", "--out", rebuilt, "--data", ids, "--max-new-tokens", "24", "--shard-tokens", "200")
+    card = (ids / "README.md").read_text(encoding="utf-8")
+    assert f"{len(uninterrupted):,} answers, {len(uninterrupted.tokens):,} tokens" in card
+    assert "Apache-2.0" in card
+    assert "Q4_1" in card
+
     again, recipe = corpus.load(corpus.shard_paths(rebuilt))
     assert recipe == corpus.load(corpus.shard_paths(whole))[1]
     order, order_again = np.argsort(uninterrupted.prompt_ids), np.argsort(again.prompt_ids)
