@@ -139,10 +139,10 @@ class Rows:
     @property
     def remaining(self) -> list[int]:
         """How many more tokens each row may get."""
-        return [
-            budget - (len(tokens) - prompt)
-            for budget, tokens, prompt in zip(self.budgets, self.tokens, self.prompt_lengths, strict=True)
-        ]
+        return [self._room(row) for row in range(len(self))]
+
+    def _room(self, row: int) -> int:
+        return self.budgets[row] - (len(self.tokens[row]) - self.prompt_lengths[row])
 
     def last_tokens(self) -> torch.Tensor:
         """Return each row's last committed token, [B, 1], on the device: the one its cache does not hold yet."""
@@ -197,7 +197,7 @@ class Rows:
         return Round([[] for _ in finished], [[] for _ in finished], [0 for _ in finished], finished)
 
     def _append(self, row: int, new: list[int]) -> tuple[list[int], str | None]:
-        new = new[: self.remaining[row]]
+        new = new[: self._room(row)]
         written = self.tokens[row][self.prompt_lengths[row] :]
         end = self.stop.find(written + new, start=len(written))
         if end is not None:
@@ -205,7 +205,7 @@ class Rows:
         self.tokens[row] += new
         if end is not None:
             return new, end[1]
-        return new, self.budget_reason[row] if self.remaining[row] == 0 else None
+        return new, self.budget_reason[row] if self._room(row) == 0 else None
 
     def select(self, keep: Sequence[int]) -> None:
         """Keep only these rows."""
