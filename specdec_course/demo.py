@@ -20,7 +20,7 @@ from specdec_ref.rows import Round, Stop
 from specdec_ref.sampling import SamplingSettings
 from specdec_ref.text import TextStream
 
-DEFAULT_PROMPT = '''Add a method `transfer` to this class and write out the whole class.
+DEFAULT_PROMPT = """Add a method `transfer` to this class and write out the whole class.
 
 ```python
 class Account:
@@ -41,7 +41,7 @@ class Account:
             raise ValueError("not enough money")
         self.balance = self.balance - amount
         return self.balance
-```'''
+```"""
 
 # What a token was, and how it is shown: (colour, mark before, mark after). Marks serve those who see no colour.
 STYLES = {

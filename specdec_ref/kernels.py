@@ -1,17 +1,19 @@
 """Make verification cheap on a CPU: the right matrix product for a handful of rows, and smaller weights.
 
-A pass over a few tokens should cost little more than a pass over one: both read every weight once. On x86 processors it
-does not. `nn.Linear` asks Intel's MKL for Y = X Wᵀ, and MKL's general product first copies blocks of its operands into
-a layout of its own; a single row takes another path, without that. For large X the copy hardly counts. For two rows it
-does: MKL given a W prepared ahead took 0.6 of the time, and what it saved was the time of one copy of W. At six rows it
-saved little, so the copy is not the whole story. Asked for Yᵀ = W Xᵀ instead, the same product with its operands'
-roles exchanged, MKL was mostly faster. `specdec bench kernels` shows what it does on this machine.
+A pass over a few tokens should cost little more than a pass over one: both read every weight once. With `nn.Linear` on
+x86 processors it does not. It asks Intel's MKL for Y = X Wᵀ, and from two rows on that takes 1.5 to 2 times as long as
+one row. Asked for Yᵀ = W Xᵀ instead, the same numbers with the operands' roles exchanged, MKL takes about as long as
+for one row. (A likely reason: MKL copies blocks of one operand into a layout of its own before it multiplies, and here
+that operand is the small one. Our measurements fit this in part only, so take it as a guess, and the times as the fact:
+`specdec bench kernels` shows them on your machine.)
 
 So a `FastLinear` counts the rows of its input on each call: both decoders get the better product for their block.
-Weights stay where they are: no copy, no private operator, and `state_dict`, `deepcopy` and tied embeddings as before.
+Weights stay where they are: no copy, no private operator, nothing for `state_dict`, `deepcopy` or tied embeddings to
+trip over. oneDNN with weights packed ahead of time is about as fast, and better beyond 16 rows, for twice the memory.
 
-The other way to read less is to store less. Weights in 16 or 8 bits are OTHER targets, so they are only had by asking
-for their `dtype`. Both use operators of torch that are not promised to stay; each is tried on the shape at hand first.
+The other way to read less is to store less. Weights in 16 or 8 bits are OTHER targets, so they are only ever had by
+asking for their `dtype`. Both use operators of torch that are not promised to stay; each is tried on the shape at hand
+first.
 """
 
 from __future__ import annotations
@@ -178,7 +180,7 @@ def prepare(model: Model, dtype: str) -> Model:
 
 
 def kernel_name(model: nn.Module) -> str:
-    """Tell which products the linear layers of `model` use, with counts, e.g. "W Xᵀ for 2 to 16 rows (211 layers)"."""
+    """Tell which products the linear layers of `model` use, with counts, e.g. "W Xᵀ for 2 to 64 rows (211 layers)"."""
     names: Counter[str] = Counter()
     for module in model.modules():
         if isinstance(module, HalfLinear | Int8Linear):

@@ -19,9 +19,29 @@ from specdec_ref.pairs import Pair
 from specdec_ref.rows import Round
 from specdec_ref.sampling import GREEDY, SamplingSettings
 
-KEYS = """pair drafter device dtype prompt_tokens new_tokens num_draft_tokens rounds drafted accepted emitted_per_round
-acceptance_rate alpha text_equal plain_tokens_per_s spec_tokens_per_s speedup target_step_ms verify_ms draft_step_ms
-predicted_speedup""".split()
+KEYS = [
+    "pair",
+    "drafter",
+    "device",
+    "dtype",
+    "prompt_tokens",
+    "new_tokens",
+    "num_draft_tokens",
+    "rounds",
+    "drafted",
+    "accepted",
+    "emitted_per_round",
+    "acceptance_rate",
+    "alpha",
+    "text_equal",
+    "plain_tokens_per_s",
+    "spec_tokens_per_s",
+    "speedup",
+    "target_step_ms",
+    "verify_ms",
+    "draft_step_ms",
+    "predicted_speedup",
+]
 
 
 @pytest.fixture(scope="module")

@@ -98,7 +98,9 @@ def test_running_the_notebook_gives_the_outputs_it_stores(folder, tmp_path):
 @pytest.mark.smol
 def test_a_stored_output_changed_by_one_character_is_found(tmp_path):
     notebook = nbformat.read(ROOT / "notebooks" / "00_start_here.ipynb", as_version=4)
-    compared = [cell for cell in notebook.cells if cell.get("outputs") and "nbval" not in str(cell.metadata.get("tags"))]
+    compared = [
+        cell for cell in notebook.cells if cell.get("outputs") and "nbval" not in str(cell.metadata.get("tags"))
+    ]
     changed = compared[-1].outputs[0]
     changed["text"] = changed["text"].replace("passes", "pazzes", 1)
     goal = tmp_path / "changed.ipynb"

@@ -1,4 +1,4 @@
-"""Measuring on a fake clock: what is counted, what is left out, and that a slowdown is shown as one (FAULTS 29 to 31)."""
+"""Measuring on a fake clock: what counts, what is left out, and a slowdown shown as one (FAULTS 29 to 31)."""
 
 import itertools
 
