@@ -17,7 +17,7 @@ LOOKS = {
     "correction": ("#E69F00", "//", "correction"),
     "bonus": ("#56B4E9", "..", "bonus"),
     "refused": ("#D55E00", "xx", "refused"),
-    "discarded": ("#BBBBBB", "--", "thrown away unjudged"),
+    "discarded": ("#BBBBBB", "--", "thrown away"),
 }
 
 
@@ -63,5 +63,8 @@ def _boxes(axes: Axes, height: float, name: str, tokens: Sequence[tuple[str, str
         axes.add_patch(
             Rectangle((place, height), 0.92, 0.8, facecolor=colour, hatch=hatch, edgecolor="white", alpha=0.75)
         )
-        axes.text(place + 0.46, height + 0.4, token, ha="center", va="center", family="monospace", fontsize=11)
+        paper = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.5}  # keeps the token readable
+        axes.text(
+            place + 0.46, height + 0.4, token, ha="center", va="center", family="monospace", fontsize=11, bbox=paper
+        )
         axes.text(place + 0.46, height - 0.22, word, ha="center", va="center", fontsize=8)

@@ -118,8 +118,8 @@ show(
     draw_round(
         words(mixed.drafts[0]), mixed.num_accepted[0], words(mixed.tokens[0])[-1], title="A round of the real model"
     ),
-    alt=f"{len(mixed.drafts[0])} tokens are drafted. The target accepts the first {mixed.num_accepted[0]}, "
-    "replaces the next one, and the rest is thrown away.",
+    alt=f"{len(mixed.drafts[0])} tokens are drafted. Accepted: {mixed.num_accepted[0]}. The target "
+    "replaces the next token, and the rest of the draft is thrown away.",
 )
 
 # %% [markdown]
