@@ -128,7 +128,7 @@ def _load_model(folder: str | Path, dtype: str, place: torch.device) -> PreTrain
     # `kernels.prepare` rounds to 8 bits, and on a CPU to float16, by itself; rounding once loses least.
     rounded_later = dtype == "int8" or (dtype == "float16" and place.type == "cpu")
     precision = torch.float32 if rounded_later else getattr(torch, dtype)
-    with _quiet():
+    with _quiet(), _naming(folder):
         return AutoModelForCausalLM.from_pretrained(
             folder, dtype=precision, use_safetensors=True, local_files_only=True
         )
@@ -147,7 +147,18 @@ def _quiet() -> Iterator[None]:
 
 
 def _load_tokenizer(folder: str | Path) -> PreTrainedTokenizerBase:
-    return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    with _naming(folder):
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+
+
+@contextmanager
+def _naming(folder: str | Path) -> Iterator[None]:
+    """Turn whatever a damaged or incomplete folder makes the loaders raise into one sentence that names it."""
+    try:
+        yield
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise ValueError(f"the model folder {str(folder)!r} cannot be loaded: {reason}") from error
 
 
 def _split(name: str) -> tuple[str, str]:
