@@ -43,7 +43,11 @@ class ModelDrafter(Drafter):
         self.committed = torch.empty(0, dtype=torch.int64)
 
     def fresh(self, target: CachedLM, rows: Rows) -> Self:
-        """Return a copy with an empty cache, drafting in the target's vocabulary."""
+        """Return a copy with an empty cache, drafting in the target's vocabulary. Both models must share a device."""
+        if self.model.device != target.device:
+            raise ValueError(
+                f"draft model {self.model.name!r} is on {self.model.device}, the target {target.name!r} on {target.device}"
+            )
         other = super().fresh(target, rows)
         other.lm = self.model.fresh(len(rows))
         other.vocab_size = target.vocab_size
