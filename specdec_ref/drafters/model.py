@@ -46,7 +46,8 @@ class ModelDrafter(Drafter):
         """Return a copy with an empty cache, drafting in the target's vocabulary. Both models must share a device."""
         if self.model.device != target.device:
             raise ValueError(
-                f"draft model {self.model.name!r} is on {self.model.device}, the target {target.name!r} on {target.device}"
+                f"draft model {self.model.name!r} is on {self.model.device}, "
+                f"the target {target.name!r} on {target.device}"
             )
         other = super().fresh(target, rows)
         other.lm = self.model.fresh(len(rows))
