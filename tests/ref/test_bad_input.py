@@ -15,6 +15,7 @@ from specdec_ref.drafters import Draft, Drafter, ModelDrafter, NgramDrafter
 from specdec_ref.model import CachedLM
 from specdec_ref.rows import Stop
 from specdec_ref.sampling import GREEDY, SamplingSettings
+from specdec_ref.table import table_lm
 from tests.ref.helpers import (
     PlannedDrafter,
     cycle_lm,
@@ -162,9 +163,7 @@ def test_logits_of_the_draft_without_a_law_name_the_row(how, value):
 
 def test_what_is_wrong_behind_a_shorter_draft_is_nobodys_business():
     """Row 0 drafts nothing beside a row that drafts 3: its padding may meet a sick law."""
-    target = cycle_lm(5)
-    sick = target.fresh(1)
-    sick.model = copy.deepcopy(target.model)
+    sick = table_lm(cycle_lm(5).model.table.expand(5, 5, 5))
     with torch.no_grad():
         sick.model.table[2, 0] = torch.nan  # after 2 comes 3; only padding (0) makes it 2 0
     plan = PlannedDrafter(lambda text, number: [] if text[0] == 2 else [(text[-1] + 1 + i) % 5 for i in range(3)])
@@ -247,3 +246,10 @@ def test_ids_outside_the_real_vocabulary_are_refused_even_where_an_embedding_exi
     with pytest.raises(ValueError, match=r"prompts\[0\] holds token id 50"):
         generate(lm, [[50]])
     assert tiny_lm("llama").vocab_size == 64
+
+
+def test_a_draft_model_on_another_device_is_refused_at_the_call():
+    elsewhere = random_table_lm(5, 1).fresh(1)
+    elsewhere.device = torch.device("meta")
+    with pytest.raises(ValueError, match="draft model 'table 1' is on meta, the target 'table 0' on cpu"):
+        speculate(random_table_lm(5, 0), ModelDrafter(elsewhere), [[1]])
