@@ -60,3 +60,101 @@ def corpus(
             work.write(tokens)
     except ValueError as error:
         raise CourseError(str(error)) from error
+
+
+Shards = Annotated[Path | None, typer.Option(help="Folder of the teacher text. Default: `corpus` in the cache.")]
+Work = Annotated[Path | None, typer.Option(help="Folder of checkpoints. Default: one in the cache.")]
+Out = Annotated[Path | None, typer.Option(help="Folder that receives the models. Default: models in the repository.")]
+Epochs = Annotated[float, typer.Option(min=0, help="How often each text is read.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: all cores.")]
+Seed = Annotated[int, typer.Option(min=0, help="Of weights, order and luck.")]
+
+
+@app.command(name="smol-draft")
+def smol_draft(
+    epochs: Epochs = 8,
+    layers: Annotated[int, typer.Option(min=1, help="Layers: each costs time in every draft step.")] = 2,
+    width: Annotated[int, typer.Option(min=1, help="Width: 49,152 rows of so many numbers are the embedding.")] = 192,
+    mlp: Annotated[int, typer.Option(min=1, help="Width of the MLPs.")] = 2048,
+    heads: Annotated[int, typer.Option(min=1, help="Attention heads.")] = 3,
+    batch: Annotated[int, typer.Option(min=1, help="Answers in a batch.")] = 8,
+    learning_rate: Annotated[float, typer.Option(help="Its peak.")] = 1.5e-3,
+    tv_weight: Annotated[float, typer.Option(min=0, help="Share of the total variation in the loss.")] = 1.0,
+    negatives: Annotated[
+        int, typer.Option(min=0, help="Ids that stand for the rest of the vocabulary; 0 sums over all of it.")
+    ] = 4096,
+    save_every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 200,
+    look_every: Annotated[int, typer.Option(min=1, help="Steps between looks at held-out text.")] = 500,
+    prompts: Annotated[int, typer.Option(min=1, help="Held-out prompts that are decoded at the end.")] = 32,
+    seed: Seed = 0,
+    threads: Threads = None,
+    shards: Shards = None,
+    work: Work = None,
+    out: Out = None,
+) -> None:
+    """Distil SmolLM2 into a draft of about 12 million parameters, from the text of `specdec train corpus`.
+
+    Takes hours. Stop it at any time: the same command goes on from the last checkpoint.
+    """
+    from specdec_course.training_runs import command_line, running, show
+    from specdec_ref import store
+    from specdec_ref.training import smol_draft as recipes
+    from specdec_ref.training.artefact import Shape
+    from specdec_ref.training.distill import Plan
+
+    plan = Plan(
+        epochs,
+        batch_size=batch,
+        learning_rate=learning_rate,
+        tv_weight=tv_weight,
+        num_negatives=negatives,
+        save_every=save_every,
+        look_every=look_every,
+    )
+    folder = (out or Path(__file__).parents[2] / "models") / recipes.NAME
+    with running(threads) as bars:
+        figures = recipes.run(
+            recipes.Recipe(Shape(width, layers, heads, mlp), plan, seed, num_prompts=prompts),
+            shards=shards or store.home() / "corpus",
+            target_folder=store.smol_folder(),
+            work=work or store.home() / "training" / recipes.NAME,
+            out=folder,
+            command=command_line(),
+            tell=bars.tell,
+        )
+    show(recipes.NAME, figures, folder)
+
+
+@app.command()
+def tiny(
+    epochs: Annotated[float | None, typer.Option(min=0, help="For every model. Default: each its own.")] = None,
+    texts: Annotated[int, typer.Option(min=1, help="Texts that each model writes for the next smaller one.")] = 10_000,
+    vocabulary: Annotated[int, typer.Option(min=258, help="Tokens of the family's tokenizer.")] = 2048,
+    prompts: Annotated[int, typer.Option(min=1, help="Held-out openings that are decoded at the end.")] = 64,
+    seed: Seed = 0,
+    threads: Threads = None,
+    shards: Shards = None,
+    work: Work = None,
+    out: Out = None,
+) -> None:
+    """Train the tiny family, tokenizer included: tiny-target on prose, tiny-draft and tiny-micro by distillation.
+
+    Takes hours. Stop it at any time: the same command goes on from the last checkpoint.
+    """
+    from dataclasses import replace
+
+    from specdec_course.training_runs import command_line, running, show
+    from specdec_ref import store
+    from specdec_ref.training import tiny as recipes
+
+    students = recipes.Recipe().students
+    if epochs is not None:
+        students = tuple(replace(one, plan=replace(one.plan, epochs=epochs)) for one in students)
+    recipe = recipes.Recipe(students, vocabulary, num_texts=texts, seed=seed, num_prompts=prompts)
+    folder = out or Path(__file__).parents[2] / "models"
+    with running(threads) as bars:
+        place = recipes.Place(work or store.home() / "training" / "tiny", folder, command_line(), bars.tell)
+        source = shards or store.home() / "corpus"
+        figures = recipes.run(recipe, place, shards=source, teacher_folder=store.smol_folder())
+    for name, values in figures.items():
+        show(name, values, folder / name)

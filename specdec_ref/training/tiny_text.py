@@ -1,0 +1,85 @@
+"""The teacher's prose in a small tokenizer of its own, and the openings that the tiny models continue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from specdec_ref.training.answering import Question
+from specdec_ref.training.corpus import Corpus
+from specdec_ref.training.prompts import Prompt
+
+BEGIN, END = "<|begin|>", "<|end|>"
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text, whether it came to its end (one that was cut must not teach to end there), and its side of the split."""
+
+    text: str
+    ended: bool
+    held_out: bool
+
+
+def documents(answers: Corpus, tokenizer: PreTrainedTokenizerBase) -> list[Document]:
+    """Return the answers of a teacher as text."""
+    end = tokenizer.eos_token_id
+    return [
+        Document(str(tokenizer.decode(ids, skip_special_tokens=True)).strip(), bool(ids) and ids[-1] == end, held_out)
+        for ids, held_out in zip(map(np.ndarray.tolist, answers.answers()), answers.held_out.tolist(), strict=True)
+    ]
+
+
+def train_tokenizer(texts: Sequence[str], vocab_size: int, folder: Path) -> PreTrainedTokenizerBase:
+    """Train a byte-level BPE, store it in `folder`, and return it. One that is there already is used as it is.
+
+    Every text has tokens, since each byte is one; a text begins with `<|begin|>` and ends with `<|end|>`.
+    """
+    if not (folder / "tokenizer.json").is_file():
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        trainer = trainers.BpeTrainer(
+            vocab_size=vocab_size,
+            special_tokens=[BEGIN, END],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        )
+        tokenizer.train_from_iterator(texts, trainer)
+        fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=BEGIN, eos_token=END, pad_token=END)
+        fast.save_pretrained(folder)
+    return PreTrainedTokenizerFast.from_pretrained(folder)
+
+
+def encode(texts: Sequence[Document], answers: Corpus, tokenizer: PreTrainedTokenizerBase) -> Corpus:
+    """Return documents as a corpus without laws: the prompt is `<|begin|>`, the answer is all the rest."""
+    begin, end = cast(int, tokenizer.bos_token_id), cast(int, tokenizer.eos_token_id)
+    rows = [tokenizer.encode(one.text, add_special_tokens=False) + [end] * one.ended for one in texts]
+    return replace(
+        answers.without_laws(),
+        prompt_lengths=np.ones(len(rows), dtype=np.int32),
+        prompt_tokens=np.full(len(rows), begin, dtype=np.uint16),
+        lengths=np.array([len(row) for row in rows], dtype=np.int32),
+        tokens=np.array([token for row in rows for token in row], dtype=np.uint16),
+    )
+
+
+def openings(encoded: Corpus, tokenizer: PreTrainedTokenizerBase, lengths: Sequence[int]) -> list[Question]:
+    """Return the first words of each answer as a question to continue, once for each of `lengths` (in tokens).
+
+    Its id, side of the split, temperature and seed follow from its words, as with every prompt.
+    """
+    begin = cast(int, tokenizer.bos_token_id)
+    found: dict[str, Question] = {}
+    for length in lengths:
+        for ids in encoded.answers():
+            if len(ids) > length:
+                prompt = Prompt("opening", str(tokenizer.decode(ids[:length].tolist())))
+                found.setdefault(prompt.id, Question(prompt, (begin, *ids[:length].tolist())))
+    return sorted(found.values(), key=lambda question: question.prompt.id)  # an id is a hash: a shuffled order
