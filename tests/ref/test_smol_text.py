@@ -24,7 +24,7 @@ from tests.ref.helpers import accepted_share, texts
 pytestmark = pytest.mark.smol
 
 TIE = 1e-3
-NEW = 24
+NEW = 16
 LICENSE = Path(__file__).parents[2] / "LICENSE"
 CODE = "def area(width, height):\n    return width * height\n\n\ndef volume(width, height, depth):\n    return"
 
