@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import html
 import io
 from collections.abc import Sequence
 
-from IPython.display import Image, display
+from IPython.display import display
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -22,11 +24,16 @@ LOOKS = {
 
 
 def show(figure: Figure, alt: str) -> None:
-    """Display `figure` as a PNG that carries `alt` as its text, and close it."""
+    """Display `figure` as a PNG that carries `alt` as its text, and close it.
+
+    As HTML, because JupyterLab gives a plain PNG no alternative text.
+    """
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=110, bbox_inches="tight")
     plt.close(figure)
-    display(Image(data=buffer.getvalue(), format="png", alt=alt))
+    data = base64.b64encode(buffer.getvalue()).decode("ascii")
+    image = f'<img alt="{html.escape(alt)}" style="max-width: 100%" src="data:image/png;base64,{data}">'
+    display({"text/html": image, "text/plain": alt}, raw=True)
 
 
 def draw_round(draft: Sequence[str], num_accepted: int, next_token: str, title: str) -> Figure:
