@@ -83,7 +83,10 @@ Measured with the stored weights, on prompts that no training saw.
 |---|---|
 {figures}
 
-`curve.json` holds the training loss of each step and the held-out estimates along the way.
+`alpha` is the share of judged draft tokens that the target accepts. With "decoding" it was counted in real speculative
+decoding, otherwise estimated from the target's recorded laws: `alpha_greedy` on greedy text; `alpha_low` and
+`alpha_high` bound it at temperature 1, since a record holds the 16 likeliest tokens only. `cross_entropy` is in nats
+per token. `curve.json` holds the training loss (means of 20 steps) and the held-out estimates along the way.
 """
 
 

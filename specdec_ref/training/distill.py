@@ -154,7 +154,14 @@ def distill(
     Returns
     -------
     History of losses and held-out estimates.
+
+    Raises
+    ------
+    ValueError
+        If there is no text on either side, or as `train`.
     """
+    if not len(held_out):
+        raise ValueError("held_out is empty: write more text, so that some of it can be kept from the training")
     batches = Batches(train_corpus, plan.batch_size, seed)
     steps = max(1, round(plan.epochs * len(batches)))
     schedule = Schedule(
@@ -178,6 +185,6 @@ def distill(
         schedule,
         folder,
         {**recipe, "plan": asdict(plan), "seed": seed, "text": fingerprint(train_corpus)},
-        look=lambda: estimate(model, sample) if len(sample) else {},
+        look=lambda: estimate(model, sample),
         advance=lambda done, value: tell(folder.name, done, steps, f"loss {value:.3f}"),
     )

@@ -22,7 +22,7 @@ Figures = dict[str, float | None]  # by name; None where there was nothing to me
 
 
 @torch.inference_mode()
-def estimate(model: LlamaForCausalLM, corpus: Corpus, batch_size: int = 8) -> Figures:
+def estimate(model: LlamaForCausalLM, corpus: Corpus, batch_size: int = 4) -> Figures:
     """Estimate the acceptance of a draft from recorded laws, without running the target.
 
     Returns
