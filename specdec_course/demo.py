@@ -69,6 +69,17 @@ class Request:
     batch: int
     seed: int
 
+    def __post_init__(self) -> None:
+        """Refuse what cannot be decoded before any model is loaded."""
+        if not self.prompt:
+            raise ValueError("prompt is empty: give the model something to answer")
+        if self.num_draft_tokens < 0:
+            raise ValueError(f"num_draft_tokens={self.num_draft_tokens} (--k) must be >= 0")
+        if self.max_new_tokens < 0:
+            raise ValueError(f"max_new_tokens={self.max_new_tokens} must be >= 0")
+        if self.batch < 1:
+            raise ValueError(f"batch={self.batch} must be at least 1")
+
 
 def token_kinds(result: Round, row: int) -> Iterator[tuple[int, str]]:
     """Yield each new token of a row with what it was: accepted, correction, bonus or plain."""
@@ -165,8 +176,6 @@ def _text(run: Run, batch: int) -> list[list[int]]:
 
 def encode_prompt(pair: Pair, prompt: str) -> list[int]:
     """Return the prompt's token ids, as a chat message where the model is a chat model."""
-    if not prompt:
-        raise ValueError("prompt is empty: give the model something to answer")
     if pair.tokenizer.chat_template:
         message = [{"role": "user", "content": prompt}]
         prompt = cast(str, pair.tokenizer.apply_chat_template(message, add_generation_prompt=True, tokenize=False))

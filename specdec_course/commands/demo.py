@@ -32,8 +32,6 @@ def demo(
         from specdec_ref.pairs import load_pair
         from specdec_ref.sampling import SamplingSettings
 
-        if batch < 1:
-            raise ValueError(f"batch={batch} must be at least 1")
         settings = SamplingSettings(temperature=temperature)
         text = show.DEFAULT_PROMPT if prompt is None else prompt
         request = show.Request(text, k, settings, max_new_tokens, batch, seed)
