@@ -29,6 +29,15 @@ LICENSE = Path(__file__).parents[2] / "LICENSE"
 CODE = "def area(width, height):\n    return width * height\n\n\ndef volume(width, height, depth):\n    return"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread_for_the_module():
+    """On a busy machine threads wait for each other longer than they work: one takes minutes, two can take ten."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
 def pair():
     if not (store.smol_folder() / store.MANIFEST).is_file():
