@@ -7,9 +7,11 @@ for one row. (A likely reason: MKL copies blocks of one operand into a layout of
 that operand is the small one. Our measurements fit this in part only, so take it as a guess, and the times as the fact:
 `specdec bench kernels` shows them on your machine.)
 
-So a `FastLinear` counts the rows of its input on each call: both decoders get the better product for their block.
-Weights stay where they are: no copy, no private operator, nothing for `state_dict`, `deepcopy` or tied embeddings to
-trip over. oneDNN with weights packed ahead of time is about as fast, and better beyond 16 rows, for twice the memory.
+From five rows on, oneDNN is faster still, given weights that were copied into its own layout ahead of time: see
+`packed`. That takes the memory of the weights a second time.
+
+So a `FastLinear` counts the rows of its input on each call: both decoders get the better product for their block. Its
+parameters stay where they are, and `state_dict`, `deepcopy` and tied embeddings know nothing of all this.
 
 The other way to read less is to store less. Weights in 16 or 8 bits are OTHER targets, so they are only ever had by
 asking for their `dtype`. Both use operators of torch that are not promised to stay; each is tried on the shape at hand
@@ -30,20 +32,28 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from specdec_ref.attention import use_grouped_attention
+from specdec_ref.packed import operators_work, packed_linear
 
 Model = TypeVar("Model", bound=nn.Module)
 
-FEW_ROWS = range(2, 17)  # W Xᵀ was mostly the faster one here; at 32 rows and more it was not
+# Where W Xᵀ was measured to be the fastest; the second range is for where weights cannot be packed.
+FEW_ROWS, FEW_ROWS_UNPACKED = range(2, 5), range(2, 17)
 
 
 class FastLinear(nn.Linear):
-    """An `nn.Linear` that computes W Xᵀ where X has few rows. Equal to it up to float32 rounding."""
+    """An `nn.Linear` with the fastest product for the rows of its input. Equal to it up to float32 rounding."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Apply the layer to `input` [..., in]; the result is [..., out]."""
         rows = input.numel() // self.in_features
-        if rows not in FEW_ROWS or not _uses_mkl(input):
+        if rows < FEW_ROWS.start or not _uses_mkl(input):
             return F.linear(input, self.weight, self.bias)
+        if rows >= FEW_ROWS.stop:
+            packed = packed_linear(self, input)
+            if packed is not None:
+                return packed
+            if rows not in FEW_ROWS_UNPACKED:
+                return F.linear(input, self.weight, self.bias)
         product = torch.mm(self.weight, input.reshape(rows, -1).t()).t().contiguous()  # [rows, out]
         if self.bias is not None:
             product = product + self.bias
@@ -190,13 +200,16 @@ def prepare(model: Model, dtype: str) -> Model:
 
 
 def kernel_name(model: nn.Module) -> str:
-    """Tell which products the linear layers of `model` use, with counts, e.g. "W Xᵀ for 2 to 64 rows (211 layers)"."""
+    """Tell which products the linear layers of `model` use, with counts, as "W Xᵀ for 2 to 4 rows (211 layers)"."""
     names: Counter[str] = Counter()
     for module in model.modules():
         if isinstance(module, HalfLinear | Int8Linear):
             names[module.kernel] += 1
         elif isinstance(module, FastLinear) and _uses_mkl(module.weight):
-            names[f"W Xᵀ for {FEW_ROWS.start} to {FEW_ROWS.stop - 1} rows"] += 1
+            packs = operators_work()
+            few = FEW_ROWS if packs else FEW_ROWS_UNPACKED
+            beyond = f", oneDNN from {few.stop}" if packs else ""
+            names[f"W Xᵀ for {few.start} to {few.stop - 1} rows{beyond}"] += 1
         elif isinstance(module, nn.Linear | Conv1D):
             names["stock"] += 1
     return ", ".join(f"{name} ({count} layers)" for name, count in names.items()) or "no linear layers"

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoXConfig, LlamaConfig, OPTConfig
 
 from specdec_ref import kernels, store
@@ -47,15 +48,18 @@ def test_fast_kernels_do_not_move_float32_logits(name: str, batch: int, length: 
     assert (after - before).abs().max() < 1e-4
 
 
-def test_few_rows_take_the_other_product_and_the_rest_the_stock_one(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("packs", [True, False])
+def test_few_rows_take_the_other_product(packs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to 4 rows where more take packed weights; up to 16 where weights cannot be packed."""
     layer = kernels.fast_linear(nn.Linear(8, 5))
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
+    monkeypatch.setattr(kernels, "packed_linear", lambda layer, x: F.linear(x, layer.weight) if packs else None)
     seen: list[int] = []
     mm = torch.mm
     monkeypatch.setattr(torch, "mm", lambda a, b: seen.append(b.shape[1]) or mm(a, b))
-    for rows in (1, 2, 16, 17):
+    for rows in (1, 2, 4, 5, 16, 17):
         layer(torch.ones(rows, 8))
-    assert seen == [2, 16]
+    assert seen == ([2, 4] if packs else [2, 4, 5, 16])
 
 
 def test_without_mkl_or_in_float64_the_result_is_the_stock_one_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
