@@ -12,8 +12,8 @@ language: en
 ---
 # Teacher text of SmolLM2-135M-Instruct
 
-{answers:,} answers, {tokens:,} tokens, that the target of this course wrote to prompts of ours. The drafts in `models/`
-are trained on them. The text is the model's: it is often wrong, sometimes nonsense, and tells nothing about the world.
+{answers:,} answers, {tokens:,} tokens, that the target of this course wrote to prompts of ours. It is made to
+train drafts on. The text is the model's: it is often wrong, sometimes nonsense, and tells nothing about the world.
 
 ## How it was made
 
