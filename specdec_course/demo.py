@@ -91,8 +91,17 @@ def token_kinds(result: Round, row: int) -> Iterator[tuple[int, str]]:
             yield token, "plain" if drafted == 0 else "bonus" if accepted == drafted else "correction"
 
 
-def run_demo(pair: Pair, drafter: Drafter, request: Request, show: Callable[[Round], None]) -> dict[str, Any]:
-    """Decode speculatively (calling `show` after each round), then plainly, and return the figures of the demo.
+def run_demo(
+    pair: Pair,
+    drafter: Drafter,
+    request: Request,
+    show: Callable[[Round], None],
+    finish: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """Decode speculatively, then plainly, and return the figures of the demo.
+
+    `show` is called after each speculative round and `finish` after the last, before any progress bar is drawn: a bar
+    wipes the line it is on.
 
     Figures that this run does not determine are None: the text of a sampled run need not equal that of another, and
     nothing is known about acceptance where nothing was drafted.
@@ -117,6 +126,7 @@ def run_demo(pair: Pair, drafter: Drafter, request: Request, show: Callable[[Rou
     fast, slow = Run(), Run()
     for result in timed(speculative(request.max_new_tokens), fast, target.device):
         show(result)
+    finish()
     with progress() as bar:
         task = bar.add_task("the same with plain decoding", total=request.max_new_tokens)
         for _ in timed(plain(request.max_new_tokens), slow, target.device):

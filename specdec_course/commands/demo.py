@@ -42,8 +42,7 @@ def demo(
             return
         console = show.stdout_console()
         painter = show.Painter(models, console)
-        numbers = show.run_demo(models, models.drafter(drafter), request, painter.show)
-        painter.finish()
+        numbers = show.run_demo(models, models.drafter(drafter), request, painter.show, painter.finish)
         console.print(show.report(numbers, drafter))
         console.print(show.verdict(numbers))
     except ValueError as error:  # the library says what was wrong in one sentence; so does the command

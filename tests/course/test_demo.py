@@ -13,6 +13,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from typer.testing import CliRunner
 
+from specdec_course import demo
 from specdec_course.cli import build_app
 from specdec_course.demo import Painter, Request, figures, report, run_demo, token_kinds, verdict
 from specdec_ref.measure import Run
@@ -93,6 +94,14 @@ def test_a_self_draft_accepts_everything_and_rounds_are_counted(pair):
     numbers = run_demo(pair, pair.drafter("model"), request(), lambda _: None)
     assert (numbers["rounds"], numbers["alpha"], numbers["acceptance_rate"]) == (3, 1.0, 1.0)
     assert numbers["emitted_per_round"] == 4.0
+
+
+def test_the_text_is_finished_before_a_bar_can_wipe_its_last_line(pair, monkeypatch):
+    events = []
+    bar = demo.progress
+    monkeypatch.setattr(demo, "progress", lambda: events.append("bar") or bar())
+    run_demo(pair, pair.drafter("model"), request(), lambda _: events.append("show"), lambda: events.append("finish"))
+    assert events == ["show"] * 3 + ["finish", "bar", "bar"]
 
 
 def test_unknown_figures_are_none_and_never_zero(pair):
