@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from specdec_ref.decode import generate, speculate
+from specdec_ref.decode import collect, generate, speculate
 from specdec_ref.drafters import Drafter
 from specdec_ref.measure import Run, predicted_speedup, time_draft_step, time_passes, timed
 from specdec_ref.pairs import Pair
@@ -151,7 +151,6 @@ def figures(
 ) -> dict[str, Any]:
     """Put the numbers of both runs together. Unknown values are None."""
     count = request.num_draft_tokens
-    texts = [_text(run, request.batch) for run in (fast, slow)]
     speeds = fast.tokens_per_s, slow.tokens_per_s
     return {
         "pair": pair.name,
@@ -169,7 +168,7 @@ def figures(
         "emitted_per_round": fast.emitted_per_round,
         "acceptance_rate": fast.acceptance_rate,
         "alpha": fast.alpha,
-        "text_equal": texts[0] == texts[1] if request.settings.greedy else None,
+        "text_equal": collect(fast.rounds) == collect(slow.rounds) if request.settings.greedy else None,
         "plain_tokens_per_s": speeds[1],
         "spec_tokens_per_s": speeds[0],
         "speedup": speeds[0] / speeds[1] if speeds[0] and speeds[1] else None,
@@ -178,10 +177,6 @@ def figures(
         "draft_step_ms": None if draft_s is None else draft_s * 1e3,
         "predicted_speedup": predicted_speedup(fast, passes, draft_s or 0.0),
     }
-
-
-def _text(run: Run, batch: int) -> list[list[int]]:
-    return [[token for result in run.rounds for token in result.tokens[row]] for row in range(batch)]
 
 
 def encode_prompt(pair: Pair, prompt: str) -> list[int]:
