@@ -28,12 +28,16 @@ def show(figure: Figure, alt: str) -> None:
 
     As HTML, because JupyterLab gives a plain PNG no alternative text.
     """
+    display({"text/html": as_html(figure, alt), "text/plain": alt}, raw=True)
+
+
+def as_html(figure: Figure, alt: str) -> str:
+    """Return `figure` as an HTML image that carries `alt` as its text, and close it."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=110, bbox_inches="tight")
     plt.close(figure)
     data = base64.b64encode(buffer.getvalue()).decode("ascii")
-    image = f'<img alt="{html.escape(alt)}" style="max-width: 100%" src="data:image/png;base64,{data}">'
-    display({"text/html": image, "text/plain": alt}, raw=True)
+    return f'<img alt="{html.escape(alt)}" style="max-width: 100%" src="data:image/png;base64,{data}">'
 
 
 def draw_round(draft: Sequence[str], num_accepted: int, next_token: str, title: str) -> Figure:
