@@ -164,29 +164,61 @@ def time_draft_step(
     return statistics.median(times) if times else None
 
 
-def predicted_speedup(run: Run, pass_seconds: dict[int, float], draft_step_s: float) -> float | None:
-    """Return the speedup that the bill of these rounds predicts: every round pays its drafts and its pass.
+@dataclass(frozen=True)
+class Bill:
+    """What decoding must have cost, by counts of rounds and times of single steps. Seconds.
+
+    Attributes
+    ----------
+    rounds, undrafted_rounds : int
+        Rounds, and how many of them had no draft and paid a plain pass.
+    plain_s : float
+        As many plain steps as plain decoding needs for the same tokens.
+    draft_s, verify_s : float
+        All draft tokens, and all passes of the target.
+    """
+
+    rounds: int
+    undrafted_rounds: int
+    plain_s: float
+    draft_s: float
+    verify_s: float
+
+    @property
+    def speedup(self) -> float | None:
+        """Plain time over speculative time: a ratio of totals. None for an empty bill."""
+        return self.plain_s / (self.draft_s + self.verify_s) if self.rounds else None
+
+
+def bill(runs: Iterable[Run], pass_seconds: dict[int, float], draft_step_s: float, *, skip_first: bool = True) -> Bill:
+    """Add up, round by round, what `runs` cost: every round pays its drafts and its pass.
 
     Parameters
     ----------
-    run : Run
-        Only its counts are used, never its times. Rounds without a draft pay a plain pass.
+    runs : iterable of Run
+        Only their counts are used, never their times. Rounds without a draft pay a plain pass.
     pass_seconds : dict of int to float
         Seconds of a target pass by block length, for this batch size; lengths between two measured ones are
         interpolated.
     draft_step_s : float
         Seconds per draft token.
-
-    Returns
-    -------
-    float: time of as many plain steps as plain decoding would need, over the predicted time. None for an empty run.
+    skip_first : bool
+        Leave out each run's first round, as `Run.tokens_per_s` does: it reads the prompt.
     """
-    widths = [max(result.num_drafted) for result in run.rounds if any(result.tokens)]
-    if not widths:
-        return None
-    longest = max(sum(len(result.tokens[row]) for result in run.rounds) for row in range(len(run.rounds[0].tokens)))
-    bill = sum(width * draft_step_s + interpolate(pass_seconds, 1 + width) for width in widths)
-    return longest * pass_seconds[1] / bill
+    steps, widths = 0, []
+    for run in runs:
+        rounds = [result for result in run.rounds[skip_first:] if any(result.tokens)]
+        widths += [max(result.num_drafted) for result in rounds]
+        if rounds:
+            steps += max(sum(len(result.tokens[row]) for result in rounds) for row in range(len(rounds[0].tokens)))
+    verify_s = sum(interpolate(pass_seconds, 1 + width) for width in widths)
+    plain_s = steps * pass_seconds[min(pass_seconds)]
+    return Bill(len(widths), widths.count(0), plain_s, sum(widths) * draft_step_s, verify_s)
+
+
+def predicted_speedup(run: Run, pass_seconds: dict[int, float], draft_step_s: float) -> float | None:
+    """Return the speedup that the bill of all rounds of one run predicts; None for an empty run. See `bill`."""
+    return bill([run], pass_seconds, draft_step_s, skip_first=False).speedup
 
 
 def interpolate(seconds: dict[int, float], length: int) -> float:

@@ -1,7 +1,9 @@
-"""`specdec bench`: what a pass of the target costs on this machine."""
+"""`specdec bench`: what a pass of the target costs on this machine, and which decoder is fastest."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
@@ -100,3 +102,150 @@ def measure_kernels(pair: str, dtype: str, threads: int | None, repeats: int) ->
         "fast_over_stock": [fast / stock for fast, stock in zip(medians["fast"], medians["stock"], strict=True)],
         "fast_6_over_fast_1": medians["fast"][BLOCK_LENGTHS.index(6)] / medians["fast"][0],
     }
+
+
+Drafter = Annotated[str, typer.Option(help='Who drafts: "model", "ngram", "best" of both, or "all".')]
+Suite = Annotated[str, typer.Option(help="What is asked: chat, code-edit, story, summary, or all.")]
+Lengths = Annotated[
+    str, typer.Option("--k", help='Draft lengths to try, like "2,4,8"; "auto": ours chooses while it decodes.')
+]
+Temperature = Annotated[float, typer.Option(help="0 is greedy.")]
+MaxNewTokens = Annotated[int, typer.Option(help="Longest answer, in tokens.")]
+Prompts = Annotated[int, typer.Option(help="Measured prompts of each suite.")]
+Repeats = Annotated[int, typer.Option(help="How often each is decoded; the median counts.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; all where not given.")]
+Json = Annotated[Path | None, typer.Option("--json", help="Write the report here; `specdec bench schema` explains it.")]
+Plot = Annotated[Path | None, typer.Option("--plot", help="Write a figure here, as a PNG.")]
+K = "2,3,5,8,12"
+
+
+@app.command()
+def pair(
+    pair: Annotated[str, typer.Option(help='"smol", or "TARGET+DRAFT".')] = "smol",
+    drafter: Drafter = "all",
+    suite: Suite = "all",
+    batch: Annotated[int, typer.Option(help="Texts decoded together; above 1, batch 1 is measured beside it.")] = 1,
+    temperature: Temperature = 0.0,
+    k: Lengths = K,
+    max_new_tokens: MaxNewTokens = 128,
+    prompts: Prompts = 4,
+    repeats: Repeats = 1,
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16, or int8 (another target).")] = "float32",
+    device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
+    threads: Threads = None,
+    peer: Annotated[
+        str | None, typer.Option(help='"llama.cpp": the same model in a C++ engine, 4-bit weights.')
+    ] = None,
+    json: Json = None,
+    plot: Plot = None,
+) -> None:
+    """Compare our loops with transformers' generate and its assisted generation, side by side in one run."""
+    arguments: dict[str, Any] = {
+        "pair": pair,
+        "drafter": drafter,
+        "suite": suite,
+        "batch": batch,
+        "temperature": temperature,
+        "max_new_tokens": max_new_tokens,
+        "prompts": prompts,
+        "repeats": repeats,
+        "dtype": dtype,
+        "device": device,
+        "threads": threads,
+        "peer": peer,
+    }
+
+    def run(options: Any) -> dict[str, Any]:
+        from specdec_course.benchmark.bench import bench_pair
+
+        return bench_pair(options)
+
+    _benchmark(run, arguments, k, json, plot)
+
+
+@app.command()
+def dtypes(
+    dtypes: Annotated[str, typer.Argument(help="Which dtypes.")] = "float32,bfloat16,int8,float16",
+    pair: Annotated[str, typer.Option(help='"smol", or "TARGET+DRAFT".')] = "smol",
+    drafter: Drafter = "best",
+    suite: Suite = "all",
+    temperature: Temperature = 0.0,
+    k: Lengths = K,
+    max_new_tokens: MaxNewTokens = 128,
+    prompts: Prompts = 4,
+    repeats: Repeats = 1,
+    threads: Threads = None,
+    json: Json = None,
+    plot: Plot = None,
+) -> None:
+    """Compare plain and speculative decoding of the target in several dtypes, and say which combination wins here."""
+    names = tuple(dict.fromkeys(name.strip() for name in dtypes.split(",")))
+    arguments: dict[str, Any] = {
+        "pair": pair,
+        "drafter": drafter,
+        "suite": suite,
+        "temperature": temperature,
+        "max_new_tokens": max_new_tokens,
+        "prompts": prompts,
+        "repeats": repeats,
+        "device": "cpu",
+        "threads": threads,
+    }
+
+    def run(options: Any) -> dict[str, Any]:
+        from specdec_course.benchmark.bench import bench_dtypes
+
+        return bench_dtypes(options, names)
+
+    _benchmark(run, arguments, k, json, plot)
+
+
+@app.command()
+def suites() -> None:
+    """Choose the prompts of the benchmark anew, by their rule, and write them to `data/suites`."""
+    from specdec_course.benchmark.suites import write
+
+    for path in write():
+        typer.echo(path)
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of the reports."""
+    import json
+
+    from specdec_course.benchmark.schema import SCHEMA
+
+    typer.echo(json.dumps(SCHEMA, indent=2))
+
+
+def _benchmark(
+    run: Callable[[Any], dict[str, Any]],
+    arguments: dict[str, Any],
+    lengths: str,
+    json_file: Path | None,
+    plot_file: Path | None,
+) -> None:
+    """Run, print, and write what was asked for; what cannot be written is said before anything is measured."""
+    import json
+
+    from rich.console import Console
+
+    from specdec_course.errors import CourseError
+
+    for path in (json_file, plot_file):
+        if path is not None and not path.resolve().parent.is_dir():
+            raise CourseError(f"{path} cannot be written: there is no folder {path.resolve().parent}")
+    try:
+        from specdec_course.benchmark import plot, tables
+        from specdec_course.benchmark.options import Options, parse_lengths
+
+        options = Options(**arguments, lengths=parse_lengths(lengths))
+        report = run(options)
+        tables.show(report, Console())
+        if json_file is not None:
+            json_file.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8", newline="\n")
+        if plot_file is not None:
+            plot.save(report, plot_file)
+    except ValueError as error:  # the library says what was wrong in one sentence; so does the command
+        raise CourseError(str(error)) from error

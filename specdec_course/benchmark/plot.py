@@ -1,0 +1,123 @@
+"""The report as a figure for a talk: bars of tokens per second, and a title that says what was found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from specdec_course.benchmark.report import Entry, fastest
+
+# Colours that stay apart for colour-blind eyes (Okabe and Ito); drafting systems are hatched as well.
+COLOURS = {"specdec": "#0072B2", "transformers": "#999999", "llama.cpp": "#E69F00"}
+LABELS = {"specdec": "this course", "transformers": "transformers", "llama.cpp": "llama.cpp (C++, 4-bit weights)"}
+
+
+def draw(report: dict[str, Any]) -> Figure:
+    """Draw one panel of horizontal bars for each suite, and one for all together."""
+    names = (
+        [*report["settings"]["suites"], "all"]
+        if len(report["settings"]["suites"]) > 1
+        else report["settings"]["suites"]
+    )
+    systems = report["systems"]
+    columns = min(len(names), 2)
+    rows = -(-len(names) // columns)
+    figure = Figure(figsize=(8.5 * columns if columns > 1 else 11, rows * (0.42 * len(systems) + 1.2) + 1.6))
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(rows, columns, squeeze=False, sharey=True)
+    for panel, name in zip(panels.flat, names, strict=False):
+        _bars(panel, systems, name)
+    for panel in panels.flat[len(names) :]:
+        panel.axis("off")
+    if panels.size > len(names):
+        _legend(panels.flat[-1], systems, loc="center")
+    else:
+        _legend(figure, systems, loc="lower center", ncols=4)
+    figure.suptitle(title(report), fontsize=19, fontweight="bold")
+    figure.text(0.5, 0.005, caption(report), ha="center", va="bottom", fontsize=11, color="#444444")
+    figure.tight_layout(rect=(0, 0.06 if panels.size == len(names) else 0.025, 1, 0.99))
+    return figure
+
+
+def _bars(axes: Axes, systems: list[Entry], name: str) -> None:
+    speeds = [system["results"][name]["tokens_per_s"] or 0.0 for system in systems]
+    places = range(len(systems))
+    bars = axes.barh(places, speeds, color=[COLOURS[system["engine"]] for system in systems], height=0.74)
+    for bar, system, speed in zip(bars, systems, speeds, strict=True):
+        if system["method"] != "plain":
+            bar.set_hatch("//")
+            bar.set_edgecolor("white")
+        length = system["results"][name].get("num_draft_tokens")
+        axes.annotate(
+            f" {speed:.1f}" + (f"  (K = {length})" if length else ""),
+            (speed, bar.get_y() + bar.get_height() / 2),
+            va="center",
+            fontsize=12,
+            fontweight="bold" if speed == max(speeds) else "normal",
+        )
+    axes.set_yticks(places, [system["name"] for system in systems], fontsize=12)
+    axes.set_ylim(len(systems) - 0.4, -0.6)  # the first system on top
+    axes.set_xlim(0, 1.3 * max(*speeds, 1e-9))
+    axes.set_title("all suites together" if name == "all" else name, fontsize=15, loc="left")
+    axes.set_xlabel("tokens per second (longer is faster)", fontsize=12)
+    axes.tick_params(axis="x", labelsize=11)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _legend(place: Any, systems: list[Entry], **where: Any) -> None:
+    from matplotlib.patches import Patch
+
+    engines = dict.fromkeys(system["engine"] for system in systems)
+    patches = [Patch(facecolor=COLOURS[engine], label=LABELS[engine]) for engine in engines]
+    patches += [Patch(facecolor="#BBBBBB", label="plain")]
+    patches += [Patch(facecolor="#BBBBBB", edgecolor="white", hatch="//", label="speculative")]
+    if "ncols" in where:
+        where |= {"bbox_to_anchor": (0.5, 0.025)}
+    place.legend(handles=patches, fontsize=13, frameon=False, **where)
+
+
+def title(report: dict[str, Any]) -> str:
+    """Return the finding in one line."""
+    gain = report["ratios"]["spec_over_best_plain"]["all"]
+    if gain is None:
+        return "Too short to measure a speed"
+    suites = report["settings"]["suites"]
+    where = suites[0] if len(suites) == 1 else "all suites"
+    temperature = report["settings"]["temperature"]
+    how = "greedy" if temperature == 0 else f"temperature {temperature:g}"
+    if gain >= 1:
+        return f"Speculation is {gain:.2f}x as fast as the best plain decoder ({where}, {how})"
+    return f"Speculation is a loss here: {gain:.2f}x the speed of the best plain decoder ({where}, {how})"
+
+
+def caption(report: dict[str, Any]) -> str:
+    """Say what was run, and on what."""
+    machine, settings = report["machine"], report["settings"]
+    device = machine["processor"] if machine["device"] in ("cpu", "mps") else machine["device"]
+    return (
+        f"{settings['target']}, {', '.join(settings['dtypes'])}, batch {settings['batch']}; {device}, "
+        f"{machine['threads']} threads, torch {machine['torch']}"
+    )
+
+
+def alt_text(report: dict[str, Any]) -> str:
+    """Return what the figure shows, for those who do not see it."""
+    lines = [f"Horizontal bars of tokens per second. {title(report)}."]
+    for name in (*report["settings"]["suites"], "all"):
+        best, plain = fastest(report["systems"], name), fastest(report["systems"], name, method="plain")
+        if best and plain:
+            speeds = [one["results"][name]["tokens_per_s"] for one in (best, plain)]
+            lines.append(
+                f"{name}: {best['name']} is fastest with {speeds[0]:.1f}, the fastest plain decoder is {plain['name']} "
+                f"with {speeds[1]:.1f}."
+            )
+    return " ".join(lines)
+
+
+def save(report: dict[str, Any], path: Path) -> None:
+    """Write the figure as a PNG that carries its text as a description."""
+    draw(report).savefig(path, format="png", dpi=110, metadata={"Description": alt_text(report)})
