@@ -9,24 +9,25 @@ import typer
 
 def build(
     check: Annotated[bool, typer.Option("--check", help="Compare only; change and execute nothing.")] = False,
-    stage: Annotated[str | None, typer.Option(help="Only the stage with this number, as 00.")] = None,
+    stage: Annotated[str | None, typer.Option(help="Only the stage with this number, as 02.")] = None,
     execute: Annotated[bool, typer.Option("--execute/--no-execute", help="Run the cells.")] = True,
+    force: Annotated[bool, typer.Option("--force", help="Build again what is up to date.")] = False,
 ) -> None:
-    """Build the notebooks from their sources."""
-    from specdec_course import build as builder
+    """Build the lessons, exercises and solutions from their sources."""
+    from specdec_course.building import up_to_date
+    from specdec_course.building.products import products, strays
     from specdec_course.errors import CourseError
 
-    chosen = [path for path in builder.stages() if stage is None or path.name.split("_")[0] == stage]
-    if not chosen:
-        raise CourseError(f"there is no stage {stage!r} in source/")
-    problems = []
-    for folder in chosen:
-        lesson, goal = folder / "lesson.py", builder.ROOT / "notebooks" / f"{folder.name}.ipynb"
-        if check:
-            problems.append(builder.check(lesson, goal))
-        else:
-            builder.build(lesson, goal, execute)
-            typer.echo(f"built {goal.relative_to(builder.ROOT).as_posix()}")
-    found = [problem for problem in problems if problem]
-    if found:
-        raise CourseError("; ".join(found) + ": run `specdec build`")
+    chosen = products(stage=stage)
+    if check:
+        found = [problem for product in chosen if (problem := up_to_date.difference(product))]
+        if found:
+            raise CourseError("; ".join(found) + ": run `specdec build`")
+        left = [f"{path.parent.name}/{path.name}" for path in strays()]
+        if left:
+            raise CourseError(f"no text in source/ builds {', '.join(left)}: delete what is left over")
+        typer.echo(f"{len(chosen)} notebooks are up to date")
+        return
+    for product in chosen:
+        written = up_to_date.build(product, run_cells=execute, force=force)
+        typer.echo(f"built {product.name}" if written else f"{product.name} is up to date")
