@@ -1,4 +1,4 @@
-"""What `specdec train smol-draft` and `specdec train tiny` share: progress bars, and figures on the screen."""
+"""What the commands of `specdec train` share: progress bars, and figures on the screen."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ from rich.progress import (
 
 from specdec_course.errors import CourseError
 from specdec_course.teacher import stop_gently
+from specdec_ref import store
+from specdec_ref.training.ground import Place
+from specdec_ref.training.tell import Tell
 
 _LINE_EVERY = 300.0  # seconds between two lines of a log, where stderr is no terminal
 
@@ -75,13 +78,52 @@ def running(threads: int | None) -> Iterator[Bars]:
 def command_line() -> str:
     """Return what the user typed, as a model card quotes it: no folder of this machine is in it."""
     words = ["specdec", *sys.argv[1:]]
-    options = {"--shards", "--work", "--out", "--threads"}
+    options = {"--shards", "--features", "--work", "--out", "--threads"}
     kept = [
         word
         for before, word in zip(["", *words], words, strict=False)
         if word.split("=")[0] not in options and before not in options
     ]
     return shlex.join(kept)
+
+
+def head_place(
+    kind: str,
+    target: str,
+    dtype: str,
+    shards: Path | None,
+    features: Path | None,
+    work: Path | None,
+    out: Path | None,
+    tell: Tell,
+) -> Place:
+    """Return what a recipe of heads reads and writes: folders that are not given lie in the cache and the repository.
+
+    Raises
+    ------
+    CourseError
+        If the target or dtype is unknown, or the target is not there.
+    """
+    if target not in ("smol", "tiny"):
+        raise CourseError(f"--target {target}: choose smol or tiny")
+    if dtype not in ("float32", "bfloat16"):
+        raise CourseError(f"--dtype {dtype}: choose float32 or bfloat16")
+    training, models = store.home() / "training", out or Path(__file__).parents[1] / "models"
+    name = f"{target}-{kind}"
+    folder = store.smol_folder() if target == "smol" else models / "tiny-target"
+    if target == "tiny" and not folder.is_dir():
+        raise CourseError(f"the model folder {folder} is not there: run `specdec train tiny` first")
+    text = store.home() / "corpus" if target == "smol" else training / "tiny" / "tiny-target-text"
+    return Place(
+        target=folder,
+        shards=shards or text,
+        features=features or training / f"features-{target}",
+        work=work or training / name,
+        out=models / name,
+        draft=models / f"{target}-draft",
+        command=command_line(),
+        tell=tell,
+    )
 
 
 def show(title: str, figures: Mapping[str, float | None], folder: Path) -> None:

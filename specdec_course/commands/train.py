@@ -158,3 +158,118 @@ def tiny(
         figures = recipes.run(recipe, place, shards=source, teacher_folder=store.smol_folder())
     for name, values in figures.items():
         show(name, values, folder / name)
+
+
+Target = Annotated[str, typer.Option(help="Whose head: smol or tiny.")]
+Features = Annotated[Path | None, typer.Option(help="Folder of the target's hidden states. Default: in the cache.")]
+Tokens = Annotated[int | None, typer.Option(min=1, help="Tokens of answers to learn from. Default: all.")]
+LookTokens = Annotated[int, typer.Option(min=1, help="Tokens of held-out answers to measure on.")]
+Batch = Annotated[int, typer.Option(min=1, help="Answers in a batch.")]
+SaveEvery = Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")]
+LookEvery = Annotated[int, typer.Option(min=1, help="Steps between looks at held-out text.")]
+Dtype = Annotated[str, typer.Option(help="Of the matrix products: bfloat16 or float32.")]
+
+
+@app.command()
+def eagle(
+    target: Target = "smol",
+    epochs: Epochs = 3,
+    tokens: Tokens = None,
+    vocabulary: Annotated[
+        int | None, typer.Option(min=1, help="Tokens it can draft. Default: 8000, tiny 1536.")
+    ] = None,
+    mlp: Annotated[int | None, typer.Option(min=1, help="Width of its MLP. Default: 1152, tiny 128.")] = None,
+    passes: Annotated[int, typer.Option(min=1, help="Draft tokens that training unrolls.")] = 3,
+    batch: Batch = 8,
+    learning_rate: Annotated[float, typer.Option(help="Its peak.")] = 1e-3,
+    tv_weight: Annotated[float, typer.Option(min=0, help="Share of the total variation in the loss.")] = 1.0,
+    feature_weight: Annotated[float, typer.Option(min=0, help="Share of the distance between features.")] = 0.1,
+    look_tokens: LookTokens = 20_000,
+    save_every: SaveEvery = 200,
+    look_every: LookEvery = 500,
+    dtype: Dtype = "bfloat16",
+    seed: Seed = 0,
+    threads: Threads = None,
+    shards: Shards = None,
+    features: Features = None,
+    work: Work = None,
+    out: Out = None,
+) -> None:
+    """Train an EAGLE head: one decoder layer that drafts from the target's own hidden states.
+
+    Stop it at any time: the same command goes on from the last checkpoint.
+    """
+    from specdec_course.training_runs import head_place, running, show
+    from specdec_ref.training.eagle import EaglePlan
+    from specdec_ref.training.heads import run_eagle
+
+    plan = EaglePlan(
+        epochs,
+        batch_size=batch,
+        learning_rate=learning_rate,
+        num_passes=passes,
+        tv_weight=tv_weight,
+        feature_weight=feature_weight,
+        dtype=dtype,
+        save_every=save_every,
+        look_every=look_every,
+    )
+    with running(threads) as bars:
+        place = head_place("eagle", target, dtype, shards, features, work, out, bars.tell)
+        figures = run_eagle(
+            place,
+            plan,
+            vocabulary=vocabulary or (8000 if target == "smol" else 1536),
+            mlp=mlp or (1152 if target == "smol" else 128),
+            kv_heads=None if target == "smol" else 1,  # so that both tiny heads stay small
+            tokens=tokens,
+            look_tokens=look_tokens,
+            seed=seed,
+        )
+    show(place.out.name, figures, place.out)
+
+
+@app.command()
+def medusa(
+    target: Target = "smol",
+    epochs: Epochs = 2,
+    tokens: Tokens = None,
+    heads: Annotated[int | None, typer.Option(min=1, help="How many. Default: 4, tiny 3.")] = None,
+    batch: Batch = 4,
+    learning_rate: Annotated[float, typer.Option(help="Its peak.")] = 1e-3,
+    negatives: Annotated[
+        int, typer.Option(min=0, help="Ids that stand for the rest of the vocabulary; 0 sums over all of it.")
+    ] = 2048,
+    look_tokens: LookTokens = 20_000,
+    save_every: SaveEvery = 200,
+    look_every: LookEvery = 500,
+    dtype: Dtype = "bfloat16",
+    seed: Seed = 0,
+    threads: Threads = None,
+    shards: Shards = None,
+    features: Features = None,
+    work: Work = None,
+    out: Out = None,
+) -> None:
+    """Train Medusa heads: several guesses further ahead from one hidden state of the target.
+
+    Stop it at any time: the same command goes on from the last checkpoint.
+    """
+    from specdec_course.training_runs import head_place, running, show
+    from specdec_ref.training.heads import run_medusa
+    from specdec_ref.training.medusa import MedusaPlan
+
+    plan = MedusaPlan(
+        epochs,
+        batch_size=batch,
+        learning_rate=learning_rate,
+        num_negatives=negatives,
+        dtype=dtype,
+        save_every=save_every,
+        look_every=look_every,
+    )
+    with running(threads) as bars:
+        place = head_place("medusa", target, dtype, shards, features, work, out, bars.tell)
+        count = heads or (4 if target == "smol" else 3)
+        figures = run_medusa(place, plan, heads=count, tokens=tokens, look_tokens=look_tokens, seed=seed)
+    show(place.out.name, figures, place.out)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -135,27 +136,40 @@ def save(model: LlamaForCausalLM, tokenizer_folder: Path, folder: Path, card: Ca
     curve : Path
         The run's `curve.json`, kept with the model.
     """
+    with replacing(folder) as unfinished:
+        _write(model, tokenizer_folder, unfinished, folder.name, card, curve)
+
+
+@contextmanager
+def replacing(folder: Path) -> Iterator[Path]:
+    """Yield a path to write a folder to, beside its place; once the body is through, it takes the old one's place."""
     unfinished, old = (folder.with_name(f".{folder.name}.{state}") for state in ("unfinished", "old"))
     for left_over in (unfinished, old):
         shutil.rmtree(left_over, ignore_errors=True)
-    stored = LlamaForCausalLM(model.config).half()
-    stored.load_state_dict(model.state_dict())
-    stored.generation_config = model.generation_config
-    stored.save_pretrained(unfinished)
-    for name in TOKENIZER_FILES:
-        if (tokenizer_folder / name).is_file():
-            shutil.copyfile(tokenizer_folder / name, unfinished / name)
-    count = sum(weight.numel() for weight in model.parameters())
-    (unfinished / "README.md").write_text(card.text(folder.name, count), encoding="utf-8", newline="\n")
-    (unfinished / "curve.json").write_text(_short(curve), encoding="utf-8", newline="\n")
-    store.write_manifest(unfinished, {"name": folder.name, "license": "Apache-2.0", "source": card.command})
+    yield unfinished
     if folder.exists():
         folder.replace(old)
     unfinished.replace(folder)
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _short(curve: Path) -> str:
+def _write(
+    model: LlamaForCausalLM, tokenizer_folder: Path, unfinished: Path, name: str, card: Card, curve: Path
+) -> None:
+    stored = LlamaForCausalLM(model.config).half()
+    stored.load_state_dict(model.state_dict())
+    stored.generation_config = model.generation_config
+    stored.save_pretrained(unfinished)
+    for file in TOKENIZER_FILES:
+        if (tokenizer_folder / file).is_file():
+            shutil.copyfile(tokenizer_folder / file, unfinished / file)
+    count = sum(weight.numel() for weight in model.parameters())
+    (unfinished / "README.md").write_text(card.text(name, count), encoding="utf-8", newline="\n")
+    (unfinished / "curve.json").write_text(short_curve(curve), encoding="utf-8", newline="\n")
+    store.write_manifest(unfinished, {"name": name, "license": "Apache-2.0", "source": card.command})
+
+
+def short_curve(curve: Path) -> str:
     """Return a curve with losses averaged over 20 steps each and rounded: small enough for a repository."""
     record: dict[str, Any] = json.loads(curve.read_text(encoding="utf-8"))
     losses = record["losses"]

@@ -1,0 +1,86 @@
+"""Medusa: several heads on one hidden state, each for a token further ahead.
+
+The target's output layer reads the feature f_t and gives the law of the next token, x_{t+1}. Head k reads the same f_t
+and guesses the token k places later: head 1 guesses x_{t+2}, the token AFTER the next one, head 2 guesses x_{t+3}. So
+one pass of the target brings a token and a guess at each of those after it. No guess knows what the others say, which
+is why they get worse quickly, and why a tree of several guesses pays.
+
+A head is one residual layer, f + SiLU(W f + b), in front of the target's own output layer. With W = 0 and b = 0 it is
+that output layer, which is how its training begins.
+
+Source
+------
+Cai et al. 2024, "Medusa" (arXiv 2401.10774), section 2.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional
+from transformers import PreTrainedModel
+
+from specdec_ref.heads import stored
+from specdec_ref.model import CachedLM
+
+
+@dataclass(frozen=True)
+class MedusaShape:
+    """Sizes: the target's width D and vocabulary, and the number of heads H."""
+
+    width: int
+    target_vocab: int
+    heads: int
+
+
+class MedusaHeads(nn.Module):
+    """H residual layers. The output layer is borrowed from the target."""
+
+    output: torch.Tensor  # [V, D], the target's
+
+    def __init__(self, shape: MedusaShape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.layers = nn.ModuleList(nn.Linear(shape.width, shape.width) for _ in range(shape.heads))
+        for weight in self.parameters():
+            nn.init.zeros_(weight)
+        self.register_buffer("output", torch.empty(0), persistent=False)
+
+    def borrow(self, target: PreTrainedModel) -> None:
+        """Take the target's output layer."""
+        self.output = stored.output_layer(target)
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """Return what each head hands to the output layer: [..., H, D] for features [..., D]."""
+        return torch.stack([self.guess(number, features) for number in range(1, len(self.layers) + 1)], dim=-2)
+
+    def guess(self, number: int, features: torch.Tensor) -> torch.Tensor:
+        """Return what head `number` (from 1) hands to the output layer, [..., D]."""
+        return features + functional.silu(self.layers[number - 1](features))
+
+    def logits(self, features: torch.Tensor) -> torch.Tensor:
+        """Return logits [..., H, V]; entry k - 1 is head k's guess at the token k places after the next one."""
+        return functional.linear(self(features), self.output)
+
+
+def load_medusa(folder: Path, target: CachedLM, target_folder: Path) -> MedusaHeads:
+    """Load Medusa heads for a target, ready to draft.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the heads.
+    target, target_folder : CachedLM and Path
+        The target, and the folder that it was loaded from.
+
+    Raises
+    ------
+    ValueError
+        If a file is missing or damaged, or the heads were made for another target.
+    """
+    heads = stored.load(folder, "medusa", target, target_folder, lambda shape: MedusaHeads(MedusaShape(**shape)))
+    heads.borrow(target.model)
+    return heads
