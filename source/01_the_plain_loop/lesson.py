@@ -467,8 +467,8 @@ show(
 for tokens in (1, 6, 10, 20):
     reading = 1e3 * weight_bytes / 20e9
     calculating = 1e3 * 2 * num_weights * tokens / 100e9
-    slower = "reading" if reading > calculating else "calculating" if calculating > reading else "neither"
-    print(f"{tokens:2} tokens: reading {reading:.0f} ms, calculating {calculating:4.0f} ms; the longer: {slower}")
+    both = max(reading, calculating)
+    print(f"{tokens:2} tokens: reading {reading:.0f} ms, calculating {calculating:2.0f} ms, so at least {both:.0f} ms")
 
 # %% [markdown]
 # On that machine $t^*$ is 10. Now yours: what is its $F$? Two large square matrices, multiplied, keep the arithmetic
@@ -532,7 +532,8 @@ show(
 # %% [markdown]
 # How to read it: points that climb along the slope get more done *in the same time*. Once they lie under the level
 # part, more tokens take more time. A point below the roof pays for something else besides: starting operations,
-# waiting, a product that is not made for few rows.
+# waiting, a product that is not made for few rows. A point above it would mean that the roof was measured in a busier
+# moment, or that a large processor cache held part of the weights.
 #
 # ### More work, not free work
 #
@@ -556,9 +557,8 @@ for batch in (1, 16):
 
 # %%
 for bits in (32, 16, 8, 4):
-    print(
-        f"{bits:2} bits a weight: {num_weights * bits / 8 / 1e6:3.0f} MB, read in {num_weights * bits / 8 / 20e6:4.1f} ms"
-    )
+    size = num_weights * bits / 8  # bytes
+    print(f"{bits:2} bits a weight: {size / 1e6:3.0f} MB, read in {1e3 * size / 20e9:4.1f} ms")
 
 # %% [markdown]
 # That is *quantisation*, and it changes what the target computes. Speculative decoding does not touch the computation:
