@@ -86,7 +86,7 @@ def next_word(position_ids):
 
 
 word, logits = next_word(right)
-wrong_word, wrong_logits = next_word(restarted)
+_, wrong_logits = next_word(restarted)
 print("right positions:   ", repr(word))
 print("some logit moved by more than 1:", bool((logits - wrong_logits).abs().max() > 1))
 
@@ -338,8 +338,8 @@ for name, logits in (("recompute", recomputed), ("crop", cropped), ("lengths", s
 # %% [markdown]
 # ### And the drafter's own cache?
 #
-# A draft model is fed too: $x$, then each of its drafts but the last. The last one is drawn and never fed. So before the
-# verdict it holds $n-1+K$ tokens. After it, whatever was refused must go.
+# A draft model is fed too: $x$, then each of its drafts but the last. The last one is drawn and never fed. So before
+# the verdict it holds $n-1+K$ tokens. After it, whatever was refused must go.
 #
 # *Question.* What must it be fed in the next round? What if all drafts passed?
 
@@ -552,7 +552,7 @@ lengths = (1, 2, 4, 6, 9)
 print("on", device_name(target.device), "with", target.model.dtype)
 by_rows = {}
 for rows in (1, 4):
-    seconds = pass_times({"target": target}, lengths, batch_size=rows)["target"]
+    seconds = pass_times({"target": target}, lengths, batch_size=rows, turns=2)["target"]
     by_rows[f"B = {rows}"] = ratios(seconds)
     print(f"B = {rows}:", "  ".join(f"{n} tokens {1e3 * seconds[n]:.0f} ms" for n in lengths))
 
@@ -601,12 +601,13 @@ show(
 )
 
 # %% [markdown]
-# *Question.* Why should two tokens cost so much more than one with the stock layers, if memory is what we wait for?
+# *Question.* On most Intel and AMD processors the stock curve jumps between one token and two, and a short draft costs
+# almost two steps. Does it on yours? And why should it, if memory is what we wait for?
 #
 # With one row the library is asked for a matrix-**vector** product, which streams the weights once. From two rows on it
 # is a matrix-**matrix** product, made for large matrices. It copies parts of its operands into a layout of its own
 # before it multiplies. That copying is the likely reason, and for a handful of rows it does not pay. Take the reason as
-# a guess, and the times above as the fact.
+# a guess, and what you measured as the fact.
 #
 # `specdec_ref/kernels.py` asks for the same numbers in another way: $W X^\top$ instead of $X W^\top$ for two to four
 # rows, and from five rows on a product whose weights were put in order once, ahead of time. The results agree up to
