@@ -11,18 +11,14 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from transformers import GenerationConfig
 
-from specdec_course.benchmark import report as reporting
 from specdec_course.benchmark import suites
-from specdec_course.benchmark.hugging_face import NGRAM, transformers_systems
+from specdec_course.benchmark.assembly import assemble
+from specdec_course.benchmark.hugging_face import transformers_systems
 from specdec_course.benchmark.llama_engine import llama_cpp_systems
-from specdec_course.benchmark.machine import describe, peak_memory
 from specdec_course.benchmark.options import Options
 from specdec_course.benchmark.run import Key, Tell, Texts, Tuning, groups, measure, tune, warm_up, work
-from specdec_course.benchmark.schema import VERSION
-from specdec_course.benchmark.systems import System, Times, cache_bytes, our_systems
-from specdec_course.benchmark.texts import differences
+from specdec_course.benchmark.systems import System, Times, our_systems
 from specdec_ref.measure import Run, time_draft_step, time_passes
 from specdec_ref.pairs import Pair, load_pair
 from specdec_ref.totals import Totals
@@ -124,89 +120,6 @@ def time_steps(pair: Pair, options: Options, texts: Sequence[Texts], batch: int)
         for name in options.drafters
     }
     return Times(batch, context, passes, draft_step)
-
-
-def assemble(
-    pairs: Sequence[Pair],
-    options: Options,
-    texts: list[Texts],
-    systems: list[System],
-    tuning: dict[Key, Tuning],
-    measured: dict[Key, list[Run]],
-    times: dict[tuple[str, int], Times],
-) -> dict[str, Any]:
-    """Put the report together."""
-    names = [suite.name for suite in texts]
-    target = pairs[0].target
-    entries = reporting.entries(systems, names, tuning, measured, times)
-    longest = max(len(prompt) for suite in texts for prompt in suite.measured) + options.max_new_tokens
-    kv_bytes = {pair.dtype: cache_bytes(pair.target, longest, 1) for pair in pairs}
-    draft_kv_bytes = {pair.dtype: cache_bytes(pair.draft, longest, 1) for pair in pairs}
-    for entry, system in zip(entries, systems, strict=True):
-        caches = {"target": kv_bytes.get(system.dtype), "draft": draft_kv_bytes.get(system.dtype)}
-        wanted = ("target", "draft") if system.method == "model" else ("target",)
-        entry["kv_bytes"] = {who: size * system.batch for who in wanted if (size := caches[who]) is not None}
-    report: dict[str, Any] = {
-        "schema_version": VERSION,
-        "machine": describe(target.device),
-        "settings": {
-            "pair": pairs[0].name,
-            "target": target.name,
-            "draft": pairs[0].draft.name,
-            "dtypes": [pair.dtype for pair in pairs],
-            "drafters": list(options.drafters),
-            "suites": names,
-            "batch": options.batch,
-            "temperature": options.temperature,
-            "max_new_tokens": options.max_new_tokens,
-            "prompts": options.prompts,
-            "tuning_prompts": len(texts[0].tuning),
-            "repeats": options.repeats,
-            "k": options.lengths if options.lengths == "auto" else list(options.lengths),
-            "transformers_ngram": NGRAM,
-            "transformers_defaults": transformers_defaults(),
-        },
-        "times": [
-            {
-                "dtype": dtype,
-                "batch": batch,
-                "context_tokens": one.context,
-                "pass_ms": {str(length): 1e3 * seconds for length, seconds in one.passes.items()},
-                "draft_step_ms": {name: 1e3 * seconds for name, seconds in one.draft_step.items()},
-            }
-            for (dtype, batch), one in times.items()
-        ],
-        "systems": entries,
-        "ratios": reporting.ratios(entries, names, options.batch),
-        "texts": compare(pairs, options, texts, systems, measured),
-        "process_peak_bytes": peak_memory(),
-    }
-    report["findings"] = reporting.sentences(report)
-    return report
-
-
-def compare(
-    pairs: Sequence[Pair],
-    options: Options,
-    texts: list[Texts],
-    systems: list[System],
-    measured: dict[Key, list[Run]],
-) -> dict[str, Any]:
-    """Compare greedy float32 texts with those of our plain loop; other texts need not agree."""
-    exact = [one for one in systems if one.dtype == "float32" and one.engine != "llama.cpp"]
-    pair = next((pair for pair in pairs if pair.dtype == "float32"), None)
-    if options.temperature != 0 or pair is None:
-        return {"compared": 0, "equal": None, "differences": []}
-    reference = next(one.name for one in exact if one.engine == "specdec" and one.method == "plain" and one.batch == 1)
-    found = differences(pair.target, exact, texts, measured, reference)
-    count = sum(len(run.rounds[0].tokens) for one in exact for suite in texts for run in measured[one.name, suite.name])
-    return {"compared": count, "equal": count - len(found), "differences": found}
-
-
-def transformers_defaults() -> dict[str, Any]:
-    """Return what transformers would do with an assistant if nobody told it otherwise."""
-    defaults = GenerationConfig()._get_default_generation_params()
-    return {name: value for name, value in defaults.items() if "assistant" in name}
 
 
 @contextmanager

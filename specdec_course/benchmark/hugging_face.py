@@ -33,7 +33,7 @@ def transformers_systems(pair: Pair, options: Options) -> list[System]:
     """Return plain and assisted `generate`, with each kind of linear layers there is for this dtype."""
     fast = (pair.target.model, pair.draft.model)
     variants = {"fast": fast}
-    if any(isinstance(module, FastLinear) for module in pair.target.model.modules()):
+    if pair.dtype == "float32" and any(isinstance(module, FastLinear) for module in fast[0].modules()):
         variants = {"stock": (stock_twin(fast[0]), stock_twin(fast[1])), "fast": fast}
     systems = []
     for layers, (target, draft) in variants.items():

@@ -24,9 +24,9 @@ def draw(report: dict[str, Any]) -> Figure:
         else report["settings"]["suites"]
     )
     systems = report["systems"]
-    columns = min(len(names), 2)
+    columns = 1 if len(names) == 1 else 3 if len(names) > 4 else 2  # five panels and the legend: a slide
     rows = -(-len(names) // columns)
-    figure = Figure(figsize=(8.5 * columns if columns > 1 else 11, rows * (0.42 * len(systems) + 1.2) + 1.6))
+    figure = Figure(figsize=(5.2 * columns + 4.4, rows * (0.42 * len(systems) + 1.3) + 1.6))
     FigureCanvasAgg(figure)
     panels = figure.subplots(rows, columns, squeeze=False, sharey=True)
     for panel, name in zip(panels.flat, names, strict=False):
@@ -36,10 +36,10 @@ def draw(report: dict[str, Any]) -> Figure:
     if panels.size > len(names):
         _legend(panels.flat[-1], systems, loc="center")
     else:
-        _legend(figure, systems, loc="lower center", ncols=4)
-    figure.suptitle(title(report), fontsize=19, fontweight="bold")
-    figure.text(0.5, 0.005, caption(report), ha="center", va="bottom", fontsize=11, color="#444444")
-    figure.tight_layout(rect=(0, 0.06 if panels.size == len(names) else 0.025, 1, 0.99))
+        _legend(figure, systems, loc="lower center", ncols=5, bbox_to_anchor=(0.5, 0.3 / figure.get_figheight()))
+    figure.suptitle(title(report), fontsize=21 if columns > 1 else 16, fontweight="bold")
+    figure.text(0.5, 0.008, caption(report), ha="center", va="bottom", fontsize=12, color="#444444")
+    figure.tight_layout(rect=(0, 0.8 / figure.get_figheight() if panels.size == len(names) else 0.03, 1, 0.99))
     return figure
 
 
@@ -56,15 +56,15 @@ def _bars(axes: Axes, systems: list[Entry], name: str) -> None:
             f" {speed:.1f}" + (f"  (K = {length})" if length else ""),
             (speed, bar.get_y() + bar.get_height() / 2),
             va="center",
-            fontsize=12,
+            fontsize=13,
             fontweight="bold" if speed == max(speeds) else "normal",
         )
-    axes.set_yticks(places, [system["name"] for system in systems], fontsize=12)
+    axes.set_yticks(places, [system["name"] for system in systems], fontsize=13)
     axes.set_ylim(len(systems) - 0.4, -0.6)  # the first system on top
     axes.set_xlim(0, 1.3 * max(*speeds, 1e-9))
-    axes.set_title("all suites together" if name == "all" else name, fontsize=15, loc="left")
-    axes.set_xlabel("tokens per second (longer is faster)", fontsize=12)
-    axes.tick_params(axis="x", labelsize=11)
+    axes.set_title("all suites together" if name == "all" else name, fontsize=16, loc="left", fontweight="bold")
+    axes.set_xlabel("tokens per second (longer is faster)", fontsize=13)
+    axes.tick_params(axis="x", labelsize=12)
     axes.spines[["top", "right"]].set_visible(False)
 
 
@@ -73,11 +73,9 @@ def _legend(place: Any, systems: list[Entry], **where: Any) -> None:
 
     engines = dict.fromkeys(system["engine"] for system in systems)
     patches = [Patch(facecolor=COLOURS[engine], label=LABELS[engine]) for engine in engines]
-    patches += [Patch(facecolor="#BBBBBB", label="plain")]
-    patches += [Patch(facecolor="#BBBBBB", edgecolor="white", hatch="//", label="speculative")]
-    if "ncols" in where:
-        where |= {"bbox_to_anchor": (0.5, 0.025)}
-    place.legend(handles=patches, fontsize=13, frameon=False, **where)
+    patches += [Patch(facecolor="white", edgecolor="black", label="plain")]
+    patches += [Patch(facecolor="white", edgecolor="black", hatch="//", label="speculative")]
+    place.legend(handles=patches, fontsize=14, frameon=False, **where)
 
 
 def title(report: dict[str, Any]) -> str:
@@ -100,7 +98,7 @@ def caption(report: dict[str, Any]) -> str:
     device = machine["processor"] if machine["device"] in ("cpu", "mps") else machine["device"]
     return (
         f"{settings['target']}, {', '.join(settings['dtypes'])}, batch {settings['batch']}; {device}, "
-        f"{machine['threads']} threads, torch {machine['torch']}"
+        f"threads: {machine['threads']}, torch {machine['torch']}"
     )
 
 

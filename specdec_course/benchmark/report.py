@@ -1,4 +1,4 @@
-"""One JSON object of everything: systems with their figures, ratios of totals, and sentences that say what came."""
+"""The systems with their figures, suite by suite and over all, and the ratios of their totals."""
 
 from __future__ import annotations
 
@@ -99,12 +99,16 @@ def ratio(ours: Figures, theirs: Figures) -> float | None:
 
 
 def fastest(systems: Sequence[Entry], suite: str, **wanted: Any) -> Entry | None:
-    """Return the fastest system with these values, `spec=True` meaning any that drafts; None if there is none."""
+    """Return the fastest system with these values (a tuple: one of them); None if there is none.
+
+    `spec=True` means any that drafts, `spec=False` any that does not.
+    """
     spec = wanted.pop("spec", None)
+    allowed = {key: value if isinstance(value, tuple) else (value,) for key, value in wanted.items()}
     chosen = [
         one
         for one in systems
-        if all(one[key] == value for key, value in wanted.items())
+        if all(one[key] in values for key, values in allowed.items())
         and (spec is None or (one["method"] != "plain") == spec)
         and one["results"][suite]["tokens_per_s"]
     ]
@@ -149,23 +153,4 @@ def ratios(systems: Sequence[Entry], suite_names: Sequence[str], batch: int) -> 
     if batch > 1:
         one = {"engine": "specdec", "spec": True, "batch": 1}
         found["batch_over_batch_1"] = {name: over(name, {"batch": batch}, one) for name in names}
-    return found
-
-
-def sentences(report: dict[str, Any]) -> list[str]:
-    """Say what came of it, losses as plainly as gains."""
-    batch, systems = report["settings"]["batch"], report["systems"]
-    found = []
-    for name in (*report["settings"]["suites"], "all"):
-        best = fastest(systems, name, engine="specdec", spec=True, batch=batch)
-        gain = report["ratios"]["spec_over_best_plain"][name]
-        if best is None or gain is None:
-            found.append(f"{name}: the answers were too short to measure a speed.")
-            continue
-        word = "faster" if gain >= 1 else "SLOWER"
-        why = best["results"][name].get("bill")
-        found.append(
-            f"{name}: {best['name']} runs at {gain:.2f} times the speed of the best plain decoder: {word}"
-            + (f", since {why}." if why else ".")
-        )
     return found

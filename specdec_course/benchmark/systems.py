@@ -12,7 +12,7 @@ from specdec_course.benchmark.options import Options
 from specdec_ref.decode import generate, speculate
 from specdec_ref.drafters import Drafter
 from specdec_ref.drafters.adaptive import AdaptiveDrafter
-from specdec_ref.kernels import FastLinear
+from specdec_ref.kernels import FastLinear, HalfLinear
 from specdec_ref.measure import Run, timed
 from specdec_ref.model import CachedLM
 from specdec_ref.packed import operators_work
@@ -23,7 +23,7 @@ Prompts = Sequence[Sequence[int]]
 Decode = Callable[[Prompts, int, int], Run]  # prompts, draft length (0: none), max_new_tokens
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class System:
     """One way of decoding.
 
@@ -134,7 +134,9 @@ WORDS = {"model": "draft model", "ngram": "n-gram"}
 def weight_bytes(*models: PreTrainedModel) -> int:
     """Return the bytes of all different tensors of `models`; weights that are shared count once."""
     tensors = [tensor for model in models for tensor in (*model.parameters(), *model.buffers())]
-    return sum({tensor.data_ptr(): tensor.nbytes for tensor in tensors}.values())
+    modules = {module for model in models for module in model.modules()}
+    halves = sum(2 * one.in_features * one.out_features for one in modules if isinstance(one, HalfLinear))  # hidden
+    return halves + sum({tensor.data_ptr(): tensor.nbytes for tensor in tensors}.values())
 
 
 def own_weight_bytes(pair: Pair) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from specdec_course.benchmark.report import Entry, fastest
+from specdec_course.benchmark.report import Entry
 
 TIE = 1e-3  # two logits nearer than this may change places by rounding
 
@@ -17,16 +17,17 @@ def show(report: dict[str, Any], console: Console) -> None:
     machine, settings = report["machine"], report["settings"]
     console.print(
         f"{settings['target']}, draft: {settings['draft']}; {', '.join(settings['dtypes'])}; "
-        f"{machine['processor']}, {machine['threads']} threads, torch {machine['torch']}, "
+        f"{machine['processor']}, threads: {machine['threads']}, torch {machine['torch']}, "
         f"transformers {machine['transformers']}"
     )
     names = [*settings["suites"], "all"] if len(settings["suites"]) > 1 else settings["suites"]
     for name in names:
         console.print(table(report["systems"], name))
-    for line in [*choices(report), *bills(report), *report["findings"], *ratio_lines(report), *memory(report)]:
-        console.print(line, markup=False)
-    for line in texts(report):
-        console.print(line, markup=False)
+    sizes, peak = memory(report)
+    console.print(sizes)
+    lines = [peak, *texts(report), *choices(report), *bills(report), *ratio_lines(report), *report["findings"]]
+    for line in lines:  # what was found comes last: it stays in sight
+        console.print(line, markup=False, highlight=False)
 
 
 def table(systems: list[Entry], suite: str) -> Table:
@@ -61,13 +62,15 @@ def table(systems: list[Entry], suite: str) -> Table:
 
 
 def choices(report: dict[str, Any]) -> list[str]:
-    """Say which draft length was chosen, and why."""
-    return [
-        f"{system['name']}, {suite}: {figures['reason']}."
-        for system in report["systems"]
-        for suite, figures in system["results"].items()
-        if "reason" in figures
-    ]
+    """Say which draft length was chosen for each suite, and why."""
+    lines = []
+    for system in report["systems"]:
+        reasons = [
+            f"  {suite}: {figures['reason']}" for suite, figures in system["results"].items() if "reason" in figures
+        ]
+        if reasons:
+            lines += [f"Best K of {system['name']}:", *reasons]
+    return lines
 
 
 def bills(report: dict[str, Any]) -> list[str]:
@@ -101,18 +104,18 @@ def _ratio_line(name: str, by_suite: dict[str, float | None]) -> str:
     return f"{name}: " + ", ".join(f"{suite} {number(value, 2)}" for suite, value in by_suite.items())
 
 
-def memory(report: dict[str, Any]) -> list[str]:
-    """Print weights and caches, computed, and the peak of the process, measured."""
-    lines = []
+def memory(report: dict[str, Any]) -> tuple[Table, str]:
+    """Return weights and caches of each system, computed, and a line on the peak of the process, measured."""
+    title = "memory in MB, computed from shapes (packed copies: at most; keys and values: of the longest text)"
+    found = Table("", "target", "packed copies", "draft", "keys, values", title=title, title_justify="left")
     for system in report["systems"]:
-        weights = ", ".join(f"{who} {size / 1e6:.1f} MB" for who, size in system["weight_bytes"].items())
-        caches = ", ".join(f"{who} {size / 1e6:.1f} MB" for who, size in system["kv_bytes"].items())
-        lines.append(f"{system['name']}: weights {weights}" + (f"; keys and values {caches}" if caches else ""))
+        sizes = [system["weight_bytes"].get(part) for part in ("target", "packed", "draft")]
+        sizes.append(sum(system["kv_bytes"].values()) or None)
+        found.add_row(system["name"], *("" if size is None else f"{size / 1e6:.1f}" for size in sizes))
     peak = report["process_peak_bytes"]
-    lines.append("Weights, keys and values are computed from shapes, for the longest text; packed copies at most.")
-    if peak is not None:
-        lines.append(f"The whole process, with all systems together, held {peak / 1e6:.0f} MB at its peak.")
-    return lines
+    if peak is None:
+        return found, "The system does not tell the peak of the process."
+    return found, f"The whole process, with all systems together, held {peak / 1e6:.0f} MB at its peak."
 
 
 def texts(report: dict[str, Any]) -> list[str]:
@@ -128,21 +131,6 @@ def texts(report: dict[str, Any]) -> list[str]:
             f"two largest logits lie {one['top_two_gap']:.2g} apart there: {verdict}."
         )
     return lines
-
-
-def dtype_verdict(report: dict[str, Any]) -> list[str]:
-    """Say which combination of dtype and method wins."""
-    lines = []
-    for suite in (*report["settings"]["suites"], "all"):
-        best, plain = fastest(report["systems"], suite), fastest(report["systems"], suite, method="plain")
-        if best is None or plain is None:
-            continue
-        speeds = [one["results"][suite]["tokens_per_s"] for one in (best, plain)]
-        lines.append(
-            f"{suite}: {best['name']} wins with {speeds[0]:.1f} tokens/s; the fastest plain decoder is {plain['name']} "
-            f"with {speeds[1]:.1f}, so the gain over it is {speeds[0] / speeds[1]:.2f}."
-        )
-    return [*lines, "Another dtype is another target: its texts need not be those of float32."]
 
 
 def number(value: float | None, digits: int) -> str:

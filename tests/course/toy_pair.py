@@ -1,0 +1,35 @@
+"""A pair of random Llamas of a few kilobytes over bytes: real code paths at the price of a second."""
+
+from __future__ import annotations
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from specdec_ref import kernels
+from specdec_ref.model import CachedLM
+from specdec_ref.pairs import Pair, first_layers
+
+
+def toy_pair(name: str = "toy", dtype: str = "float32") -> Pair:
+    """Return a target of two layers, a draft of its first one, and a tokenizer without a chat template."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    backend = Tokenizer(models.BPE(vocab={letter: index for index, letter in enumerate(alphabet)}, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=256,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        initializer_range=0.3,
+        eos_token_id=None,
+        bos_token_id=None,
+    )
+    model = kernels.prepare(LlamaForCausalLM(config), dtype)
+    target = CachedLM(model, name="toy target")
+    draft = CachedLM(first_layers(target.model, 1), name="toy draft")
+    return Pair(name, target, draft, PreTrainedTokenizerFast(tokenizer_object=backend), dtype)
