@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import io
+import signal
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
@@ -14,13 +16,35 @@ class TimeIsUpError(BaseException):
     """Raised inside code that ran too long. Not an `Exception`: a learner's `except Exception` does not catch it."""
 
 
-@contextlib.contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
+def time_limit(seconds: float) -> contextlib.AbstractContextManager[None]:
     """Raise `TimeIsUpError` in this thread once `seconds` have passed, again and again until the body is left.
 
-    Works in any thread and on every system, for code of Python: an endless loop is left at its next step. A single
-    call into compiled code is not interrupted.
+    In the main thread of a Unix process a signal interrupts even a sleep. Elsewhere an endless loop is left at its
+    next step of Python. A single long call into compiled code is not interrupted.
     """
+    if sys.platform != "win32" and threading.current_thread() is threading.main_thread():
+        return _by_signal(seconds)
+    return _by_thread(seconds)
+
+
+if sys.platform != "win32":
+
+    @contextlib.contextmanager
+    def _by_signal(seconds: float) -> Iterator[None]:
+        def ring(*_: object) -> None:
+            raise TimeIsUpError
+
+        before = signal.signal(signal.SIGALRM, ring)
+        signal.setitimer(signal.ITIMER_REAL, seconds, 0.2)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+
+@contextlib.contextmanager
+def _by_thread(seconds: float) -> Iterator[None]:
     thread = ctypes.c_ulong(threading.get_ident())
     raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
     done, guard = threading.Event(), threading.Lock()
