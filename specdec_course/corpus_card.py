@@ -17,16 +17,16 @@ train drafts on. The text is the model's: it is often wrong, sometimes nonsense,
 
 ## How it was made
 
-- **Model**: SmolLM2-135M-Instruct (HuggingFaceTB, Apache-2.0), float32 on a CPU, dequantised from a Q4_1 GGUF file
-  (4-bit weights). These are not the weights that HuggingFaceTB published: the text shows what the dequantised model
-  says. SHA-256 of its `model.safetensors`: `{model_sha256}`.
+- **Model**: SmolLM2-135M-Instruct (HuggingFaceTB, Apache-2.0), {arithmetic} on a CPU, dequantised from a Q4_1 GGUF
+  file (4-bit weights). These are not the weights that HuggingFaceTB published: the text shows what the dequantised
+  model says. SHA-256 of its `model.safetensors`: `{model_sha256}`.
 - **Prompts**: composed of templates and words written for this course (`specdec_ref/training/prompt_parts.py`), put
   into the model's chat template with its default system line. No outside text is in them.
 - **Sampling**: a third of the prompts each is answered greedily, at temperature 0.7 and at temperature 1, with no other
   filter. The temperature, the seed of the luck and the split are functions of the prompt alone. An answer ends with the
   end-of-text token, which is kept, or after {max_new_tokens} tokens.
 - **Command**: `specdec train corpus --tokens {goal}{options}`, then `specdec train corpus --export{options}`. It can be
-  stopped and started again. The same command gives the same text up to the rounding of float32: another processor or
+  stopped and started again. The same command gives the same text up to the rounding of {dtype}: another processor or
   another batch may turn a token, and with it the rest of that answer.
 
 ## What is in it
@@ -70,7 +70,8 @@ def card(train: Corpus, held_out: Corpus, recipe: dict[str, object], seed: int) 
         answers=len(lengths),
         tokens=tokens,
         goal=tokens // 10_000 * 10_000,
-        options=f" --seed {seed}" if seed else "",
+        options=(f" --seed {seed}" if seed else "")
+        + (f" --dtype {recipe['dtype']}" if recipe["dtype"] != "float32" else ""),
         laws_mb=tokens * 64 / 1e6,
         kinds="\n".join(
             f"| {kind} | {len(found):,} | {found.sum():,} | {found.mean():.0f} |"
@@ -85,6 +86,8 @@ def card(train: Corpus, held_out: Corpus, recipe: dict[str, object], seed: int) 
         train_row=_row(train),
         held_out_row=_row(held_out),
         model_sha256=recipe["model_sha256"],
+        dtype=recipe["dtype"],
+        arithmetic="float32" if recipe["dtype"] == "float32" else f"{recipe['dtype']} (the output layer in float32)",
         max_new_tokens=cap,
     )
 

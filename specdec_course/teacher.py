@@ -41,6 +41,11 @@ class TeacherText:
         Which prompts are composed, and in which order.
     threads : int or None
         Threads of torch; None leaves them as they are.
+    dtype : str
+        Of the target's arithmetic: "bfloat16" is several times as fast where the processor has matrix units for it.
+    part, parts : int
+        With `parts` programs at work on one folder, each answers every `parts`-th prompt, from `part` on (counted from
+        0), and writes its share of the tokens.
     """
 
     shards_folder: Path
@@ -50,12 +55,17 @@ class TeacherText:
     tokens_per_shard: int = 20_000
     seed: int = 0
     threads: int | None = None
+    dtype: str = "float32"
+    part: int = 0
+    parts: int = 1
 
     def write(self, num_tokens: int) -> None:
         """Answer prompts until the shards hold `num_tokens` tokens of answers, or every prompt is answered."""
         shards = self._open_shards()
-        lm, tokenizer = load_target(self.threads)
-        new = [prompt for prompt in all_prompts(self.seed) if prompt.id not in shards.finished]
+        lm, tokenizer = load_target(self.threads, self.dtype)
+        ours = all_prompts(self.seed)[self.part :: self.parts]
+        new = [prompt for prompt in ours if prompt.id not in shards.finished]
+        num_tokens = -(-num_tokens // self.parts)
         with Meter(shards.num_tokens, num_tokens) as meter:
             meter.say(f"{len(shards.finished):,} answers are there, {len(new):,} prompts are left")
             questions = (Question(prompt, chat(tokenizer, prompt)) for prompt in new)
@@ -79,7 +89,7 @@ class TeacherText:
         """
         ids, recipe = corpus.load(sorted(self.ids_folder.glob("*.npz")))
         shards = self._open_shards(recipe)
-        lm, _ = load_target(self.threads)
+        lm, _ = load_target(self.threads, str(recipe["dtype"]))
         left = ids.take([row for row, name in enumerate(ids.prompt_ids.tolist()) if name not in shards.finished])
         with Meter(shards.num_tokens, len(ids.tokens)) as meter:
             for piece in left.pieces(self.tokens_per_shard):
@@ -106,11 +116,11 @@ class TeacherText:
             "model_sha256": manifest["files"]["model.safetensors"]["sha256"],
             "max_new_tokens": self.max_new_tokens,
             "top": TOP,
-            "dtype": "float32",
+            "dtype": self.dtype,
         }
         if recipe is not None and recipe["model_sha256"] != ours["model_sha256"]:
             raise ValueError(f"another model than the one in {store.smol_folder()} wrote the ids in {self.ids_folder}")
-        return corpus.Shards(self.shards_folder, recipe or ours)
+        return corpus.Shards(self.shards_folder, recipe or ours, self.part, self.parts)
 
 
 def stop_gently() -> None:
@@ -119,12 +129,21 @@ def stop_gently() -> None:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
-def load_target(threads: int | None = None) -> tuple[CachedLM, PreTrainedTokenizerBase]:
-    """Load SmolLM2 in float32, on the CPU, and its tokenizer."""
+def load_target(threads: int | None = None, dtype: str = "float32") -> tuple[CachedLM, PreTrainedTokenizerBase]:
+    """Load SmolLM2 on the CPU, and its tokenizer.
+
+    With bfloat16 the output layer alone stays in float32: of 8 bits, logits between 16 and 32 would lie 0.125 apart,
+    and the likeliest token would often be a tie.
+    """
     if threads is not None:
         torch.set_num_threads(threads)
     folder = store.smol_folder()
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, use_safetensors=True)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype), use_safetensors=True)
+    if dtype != "float32":
+        head = torch.nn.Linear(model.lm_head.in_features, model.lm_head.out_features, bias=False)
+        head.weight = torch.nn.Parameter(model.lm_head.weight.detach().float())  # a copy: the embedding stays as it is
+        head.register_forward_pre_hook(lambda _, inputs: (inputs[0].float(),))
+        model.lm_head = head
     return CachedLM(model, name="SmolLM2-135M-Instruct"), AutoTokenizer.from_pretrained(folder)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +24,10 @@ def corpus(
     out: Annotated[Path | None, typer.Option(help="Folder of the wide record. Default: `corpus` in the cache.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: all cores.")] = None,
     seed: Annotated[int, typer.Option(help="Which prompts are composed, and in which order.")] = 0,
+    dtype: Annotated[str, typer.Option(help="Of the arithmetic: float32 or bfloat16.")] = "float32",
+    part: Annotated[
+        str, typer.Option(help="I/N: be the I-th of N programs at work on one folder, each on prompts of its own.")
+    ] = "1/1",
     shard_tokens: Annotated[int, typer.Option(min=1, help="A shard is written each time so many are ready.")] = 20_000,
     export: Annotated[bool, typer.Option("--export", help="Only gather the ids into the repository.")] = False,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Make the wide record again from those ids.")] = False,
@@ -40,6 +45,11 @@ def corpus(
 
     if export and rebuild:
         raise CourseError("--export writes the ids that --rebuild reads: ask for one of them")
+    if dtype not in ("float32", "bfloat16"):
+        raise CourseError(f"--dtype {dtype}: choose float32 or bfloat16")
+    share = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", part)
+    if share is None or int(share[1]) > int(share[2]):
+        raise CourseError(f"--part {part}: write 1/2 and 2/2 for two programs")
     work = TeacherText(
         shards_folder=out or store.home() / "corpus",
         ids_folder=data or Path(__file__).parents[2] / "data" / "corpus",
@@ -48,6 +58,9 @@ def corpus(
         tokens_per_shard=shard_tokens,
         seed=seed,
         threads=threads,
+        dtype=dtype,
+        part=int(share[1]) - 1,
+        parts=int(share[2]),
     )
     stop_gently()
     try:

@@ -161,6 +161,10 @@ def shard_paths(folder: Path) -> list[Path]:
     return sorted(folder.glob("shard-*.npz"))
 
 
+def _number(shard: Path) -> int:
+    return int(shard.stem.removeprefix("shard-"))
+
+
 class Shards:
     """A folder of shards that grows.
 
@@ -170,6 +174,15 @@ class Shards:
         Made with the first shard.
     recipe : mapping
         What the answers depend on. A folder holds the answers of one recipe.
+    part, parts : int
+        Several programs may write to one folder, each with shard numbers of its own: `part`, `part + parts`, ...
+
+    Attributes
+    ----------
+    finished : set of str
+        Ids of the prompts that are answered, by whichever program.
+    num_tokens : int
+        Tokens in the shards of this part.
 
     Raises
     ------
@@ -177,8 +190,9 @@ class Shards:
         If the folder holds answers made by another recipe, or a damaged file.
     """
 
-    def __init__(self, folder: Path, recipe: Mapping[str, object]) -> None:
+    def __init__(self, folder: Path, recipe: Mapping[str, object], part: int = 0, parts: int = 1) -> None:
         self.folder, self.recipe = folder, dict(recipe)
+        self._part, self._parts = part, parts
         self.finished: set[str] = set()  # prompt ids
         self.num_tokens = 0
         if paths := shard_paths(folder):
@@ -188,14 +202,17 @@ class Shards:
                     f"the folder {folder} holds answers made otherwise ({its_recipe}, not {self.recipe}): "
                     "choose another folder"
                 )
-            self.finished, self.num_tokens = set(held.prompt_ids.tolist()), len(held.tokens)
+            self.finished = set(held.prompt_ids.tolist())
+        if paths := [path for path in paths if _number(path) % parts == part]:
+            self.num_tokens = len(load(paths)[0].tokens)
 
     def append(self, corpus: Corpus) -> None:
         """Write finished answers as one more shard; none, if there are none."""
         if not len(corpus):
             return
-        numbers = [int(path.stem.removeprefix("shard-")) for path in shard_paths(self.folder)]
-        corpus.save(self.folder / f"shard-{max(numbers, default=-1) + 1:05d}.npz", self.recipe)
+        taken = [_number(path) for path in shard_paths(self.folder)]
+        number = max((one for one in taken if one % self._parts == self._part), default=self._part - self._parts)
+        corpus.save(self.folder / f"shard-{number + self._parts:05d}.npz", self.recipe)
         self.finished |= set(corpus.prompt_ids.tolist())
         self.num_tokens += len(corpus.tokens)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from specdec_ref.training.answering import Question
@@ -52,6 +52,8 @@ def train_tokenizer(texts: Sequence[str], vocab_size: int, folder: Path) -> PreT
             show_progress=False,
         )
         tokenizer.train_from_iterator(texts, trainer)
+        begin = (BEGIN, tokenizer.token_to_id(BEGIN))
+        tokenizer.post_processor = processors.TemplateProcessing(single=f"{BEGIN} $A", special_tokens=[begin])
         fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=BEGIN, eos_token=END, pad_token=END)
         fast.save_pretrained(folder)
     return PreTrainedTokenizerFast.from_pretrained(folder)

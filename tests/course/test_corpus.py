@@ -451,6 +451,21 @@ def test_the_command_survives_a_kill_exports_and_rebuilds(home: Path, tmp_path: 
     np.testing.assert_allclose(one.top_logprobs, other.top_logprobs, atol=5e-3)
 
 
+def test_two_programs_share_a_folder_and_answer_every_prompt_once(home: Path, tmp_path: Path):
+    folder = tmp_path / "both"
+    for part in ("1/2", "2/2"):
+        specdec(*SMALL, "--out", folder, "--part", part, "--dtype", "bfloat16")
+    text, recipe = corpus.load(corpus.shard_paths(folder))
+    assert recipe["dtype"] == "bfloat16"
+    assert len(set(text.prompt_ids.tolist())) == len(text)
+    assert len(text.tokens) >= 1500
+    numbers = [int(path.stem.removeprefix("shard-")) for path in corpus.shard_paths(folder)]
+    assert {number % 2 for number in numbers} == {0, 1}
+    there = len(text)
+    specdec(*SMALL, "--out", folder, "--part", "1/2", "--dtype", "bfloat16")  # nothing is left to do
+    assert len(corpus.load(corpus.shard_paths(folder))[0]) == there
+
+
 def test_a_request_to_end_is_an_interruption_so_that_what_is_finished_is_kept():
     before = signal.getsignal(signal.SIGTERM)
     stop_gently()
@@ -467,6 +482,8 @@ def test_a_request_to_end_is_an_interruption_so_that_what_is_finished_is_kept():
         (["--export", "--rebuild"], "ask for one of them"),
         (["--export"], "run `specdec train corpus` first"),
         (["--rebuild"], "run `specdec train corpus` first"),
+        (["--part", "3/2"], "write 1/2 and 2/2"),
+        (["--dtype", "float8"], "choose float32 or bfloat16"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(
