@@ -83,32 +83,56 @@ def unroll(head: EagleHead, features: torch.Tensor, tokens: torch.Tensor, num_pa
     list of M tensors [B, T-1, D]: entry m at i is the predicted feature i+1, and says what token i+2 may be. It means
     something from i = m on.
     """
-    length = tokens.shape[1] - 1
-    positions = torch.arange(1, length + 1)[None]  # of the pair's token
+    positions = torch.arange(1, tokens.shape[1])[None]  # of the pair's token
     keys: list[torch.Tensor] = []
     values: list[torch.Tensor] = []
 
     def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        keys.append(key)
-        values.append(value)
-        return functional.scaled_dot_product_attention(
-            query, torch.cat(keys, 2), torch.cat(values, 2), attn_mask=unrolled_mask(length, len(keys)), enable_gqa=True
-        )
+        groups = query.shape[1] // key.shape[1]
+        keys.append(key.repeat_interleave(groups, dim=1))
+        values.append(value.repeat_interleave(groups, dim=1))
+        return attend_unrolled(query, keys, values)
 
     outputs: list[torch.Tensor] = []
     inputs = features[:, :-1]
     for _ in range(num_passes):
         outputs.append(head(inputs, tokens[:, 1:], positions, attend))
-        inputs = functional.pad(outputs[-1][:, :-1], (0, 0, 1, 0))  # what was predicted at i-1 is the input at i
+        inputs = moved(outputs[-1], 1)  # what was predicted at i-1 is the input at i
     return outputs
 
 
-def unrolled_mask(length: int, num_passes: int) -> torch.Tensor:
-    """Return what the pairs of the last of `num_passes` passes see, [length, num_passes * length] bool."""
-    whole = torch.ones(length, length, dtype=torch.bool)
-    true_ones = whole.tril(1 - num_passes)  # pass 1: all pairs before the round began, and its first
-    own = [whole.tril(back) & whole.triu(back) for back in range(2 - num_passes, 1)]  # one pair of each later pass
-    return torch.cat([true_ones, *own], dim=1)
+def attend_unrolled(query: torch.Tensor, keys: list[torch.Tensor], values: list[torch.Tensor]) -> torch.Tensor:
+    """Attend from the pairs of the last pass, to what each of them sees of all passes so far.
+
+    Of pass 1 that is everything before the round began; of each later pass it is one pair, so its score is one number
+    and needs no matrix.
+
+    Parameters
+    ----------
+    query : Tensor [B, H, T, d]
+        Of the last pass.
+    keys, values : list of M tensors [B, H, T, d]
+        Of each pass.
+
+    Returns
+    -------
+    Tensor [B, H, T, d]
+    """
+    length, back = query.shape[2], len(keys) - 1
+    hidden = ~torch.ones(length, length, dtype=torch.bool).tril(-back)
+    scores = (query @ keys[0].transpose(2, 3)).float().masked_fill(hidden, -torch.inf)  # [B, H, T, T]
+    steps = [back - number for number in range(1, back + 1)]  # how far back the one pair of each later pass lies
+    own = [(query * moved(key, step)).sum(-1, keepdim=True) for key, step in zip(keys[1:], steps, strict=True)]
+    weights = (torch.cat([scores, *own], dim=-1) * query.shape[3] ** -0.5).softmax(-1).to(query.dtype)
+    attended = weights[..., :length] @ values[0]
+    for number, (value, step) in enumerate(zip(values[1:], steps, strict=True)):
+        attended = attended + weights[..., length + number, None] * moved(value, step)
+    return attended
+
+
+def moved(x: torch.Tensor, step: int) -> torch.Tensor:
+    """Move `x` [..., T, D] by `step` places towards the end; zeros come in, the last ones fall out."""
+    return functional.pad(x[..., : x.shape[-2] - step, :], (0, 0, step, 0))
 
 
 def loss(head: EagleHead, batch: FeatureBatch, target_to_draft: torch.Tensor, plan: EaglePlan) -> torch.Tensor:
@@ -121,11 +145,12 @@ def loss(head: EagleHead, batch: FeatureBatch, target_to_draft: torch.Tensor, pl
             predicted = outputs[rows, columns - 1]  # [N, D]
             log_q = head.logits(predicted).float().log_softmax(-1)  # [N, R]
             top, label = target_to_draft[batch.top_ids[kept]], target_to_draft[batch.labels[kept]]
+            log_q = log_q.gather(1, torch.cat([top, label[:, None]], 1).clamp(min=0))  # [N, TOP + 1]
             laws = bucket_loss(
                 batch.log_p[kept],
-                log_q.gather(1, top.clamp(min=0)),
+                log_q[:, :-1],
                 top >= 0,
-                log_q.gather(1, label.clamp(min=0)[:, None])[:, 0],
+                log_q[:, -1],
                 (batch.top_ids[kept] != batch.labels[kept, None]).all(1) & (label >= 0),
                 plan.tv_weight,
             ).mean()

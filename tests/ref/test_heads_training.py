@@ -169,11 +169,6 @@ def test_an_unrolled_pass_is_the_draft_that_a_cache_gives(teacher: LlamaForCausa
             torch.testing.assert_close(passes[number][0, begin + number], feature, atol=1e-5, rtol=1e-4)
 
 
-def test_the_mask_of_a_pass_shows_true_pairs_up_to_the_rounds_beginning_and_one_own_pair_of_each_step():
-    assert eagle.unrolled_mask(3, 1).int().tolist() == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
-    assert eagle.unrolled_mask(4, 3).int()[3].tolist() == [1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1]
-
-
 def test_the_draft_vocabulary_is_the_commonest_ids_and_its_inverse_finds_them(text: Corpus):  # noqa: F811 - the fixture
     ids = eagle.draft_vocabulary(text, 20, 259)
     counts = np.bincount(text.tokens, minlength=259)
