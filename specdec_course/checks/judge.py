@@ -91,7 +91,7 @@ def _early_verdict(exercise: Exercise, seen: Plain) -> Verdict | None:
         return not_yet(
             exercise,
             "wrong signature",
-            "The function cannot be called with the arguments of this exercise.",
+            "Wrong signature: the function cannot be called with the arguments of this exercise.",
             seen=str(seen["signature"]),
             expected=f"{name}({arguments})",
             why="Keep the first line of the function as it was given.",
@@ -103,7 +103,7 @@ def _early_verdict(exercise: Exercise, seen: Plain) -> Verdict | None:
         return not_yet(
             exercise,
             "too slow",
-            f"No answer within {exercise.seconds:g} seconds.",
+            f"Too slow: no answer within {exercise.seconds:g} seconds.",
             seen=f"your function was still running in call {len(errors) + 1}",
             expected="an answer in a moment",
             why="Does a loop never end? Look at its condition, and at what each turn changes.",
@@ -228,7 +228,7 @@ class _Judge:
     def _of_exception(self, place: int) -> Verdict:
         error, plain = self.seen[place]["error"], self._plain(place)
         where = f" in line {error['line_number']}: {error['line']}" if error["line"] else ""
-        headline = f"Your function stopped with {error['type']}{where}"
+        headline = f"Your own exception: {error['type']}{where}"
         return replace(plain, mistake="own exception", headline=headline, why="")
 
     def _plain(self, place: int) -> Verdict:

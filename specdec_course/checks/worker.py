@@ -6,14 +6,13 @@ Started by `specdec_course.checks.runner`. What the learner's code prints, exits
 from __future__ import annotations
 
 import json
-import linecache
 import os
 import sys
-import types
 from pathlib import Path
 from typing import Any
 
 from specdec_course.checks.limits import TimeIsUpError, captured, time_limit
+from specdec_course.checks.sources import execute, new_module
 
 CELLS_S = 60.0  # for the cells that define a function; the limit of its calls is the exercise's own
 
@@ -50,9 +49,8 @@ def _answer_nothing() -> None:
 
 def _find(job: dict[str, Any]) -> dict[str, Any]:
     """Run the sources of a job and return its function, or the problem in words."""
-    module = types.ModuleType("learner")
+    module = new_module("learner")
     module.__dict__.update(display=lambda *_, **__: None, get_ipython=lambda: None)
-    sys.modules["learner"] = module
     problem: dict[str, Any] = {}
     for name, source in job["sources"]:
         problem = _run(name, source, module.__dict__) or problem
@@ -66,11 +64,9 @@ def _find(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _run(name: str, source: str, namespace: dict[str, Any]) -> dict[str, Any] | None:
-    shown = f"<{name}>"
-    linecache.cache[shown] = (len(source), None, source.splitlines(keepends=True), shown)
     try:
         with captured(), time_limit(CELLS_S):
-            exec(compile(source, shown, "exec", dont_inherit=True), namespace)
+            execute(name, source, namespace)
     except TimeIsUpError:
         return {"problem": f"{name} had not ended after {CELLS_S:g} seconds.", "type": "TimeIsUp"}
     except BaseException as error:  # `exit()` included
