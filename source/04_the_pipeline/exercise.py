@@ -304,7 +304,7 @@ check("4.6", batch_round)
 #
 # Now SmolLM2 is the target and its small draft proposes. Drafting and the loop are *yours*, from above. The verdict is
 # yours as well, from stages 02 and 03, if your functions there have passed their checks. Where something is missing,
-# the reference stands in, and the next cell says so.
+# the solution stands in, and the next cell says so.
 
 # %% tags=["nbval-ignore-output"]
 two, three = carry("02"), carry("03")
