@@ -47,26 +47,30 @@ def mark(notebook: Any, stage: str, points: Points, name: Namer) -> None:
         exercise without points or checked twice.
     """
     waiting: list[tuple[int, Any]] = []  # answers since the last check
-    checked: set[str] = set()
+    above: set[str] = set()  # exercises and concept checks so far
+    by_hand = 0
     for place, cell in enumerate(notebook.cells):
         exercise, quiz = checked_exercise(cell, name(place)), asked_quiz(cell)
         manual = cell.metadata.pop("manual_points", None)
         is_answer = _is_answer(cell, name(place))
+        named = exercise or quiz
+        if named:
+            if named.partition(".")[0].zfill(2) != stage or named in above:
+                raise CourseError(f"{name(place)} names {named!r}, which is of another stage or stands above already")
+            above.add(named)
         if manual is not None:
-            _mark(cell, "manual", cell["id"], grade=True, solution=True, points=manual)
+            by_hand += 1
+            _mark(cell, "manual", f"{stage}-manual-{by_hand}", grade=True, solution=True, points=manual)
         elif exercise:
             worth = points(exercise)
             if is_answer:
                 raise CourseError(f"{name(place)} holds both an answer and its check: make two cells of it")
-            if exercise.partition(".")[0].zfill(2) != stage or exercise in checked:
-                raise CourseError(f"{name(place)} checks {exercise!r}, which is of another stage or checked above")
             if not worth or worth <= 0:
                 raise CourseError(f"{name(place)} checks {exercise!r}, which has no points in specdec_course.checks")
-            checked.add(exercise)
             number = exercise.partition(".")[2]
             _mark(cell, "check", f"{stage}-check-{number}", exercise, grade=True, locked=True, points=worth)
             for turn, (_, answer) in enumerate(waiting):
-                letter = "abcdefghij"[turn] if len(waiting) > 1 else ""
+                letter = chr(ord("a") + turn) if len(waiting) > 1 else ""
                 _mark(answer, "answer", f"{stage}-answer-{number}{letter}", exercise, solution=True)
             waiting.clear()
         elif is_answer:

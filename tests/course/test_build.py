@@ -71,7 +71,7 @@ def test_a_concept_check_is_only_read(tmp_path):
 def test_a_cell_marked_so_is_graded_by_hand(tmp_path):
     made = toy(tmp_path, EXERCISE + MANUAL)
     (asked,), (answered,) = (cells_of(make_notebook(made[kind], POINTS), "manual") for kind in ("exercise", "solution"))
-    assert answered.metadata.nbgrader.points == 4
+    assert (answered["id"], answered.metadata.nbgrader.points) == ("07-manual-1", 4)
     assert (answered.metadata.nbgrader.grade, answered.metadata.nbgrader.solution) == (True, True)
     assert "Because the two sums" in answered.source
     assert asked.source == "Why is it exact?\n\nYOUR ANSWER HERE"
@@ -106,7 +106,8 @@ MISTAKES = {
     "a check without a name": ("\n# %%\ncheck(name, square)\n", "in quotes"),
     "an exercise without points": ('\n# %%\ncheck("7.3", square)\n', "no points"),
     "an exercise of another stage": ('\n# %%\ncheck("6.1", square)\n', "another stage"),
-    "an exercise checked twice": ('\n# %%\ncheck("7.1", double)\n', "another stage or checked above"),
+    "an exercise checked twice": ('\n# %%\ncheck("7.1", double)\n', "stands above already"),
+    "a concept check of another stage": ('\n# %%\nquiz("6.a")\n', "another stage"),
     "an answer and its check in one": (
         '\n# %%\ndef f():\n    ### BEGIN SOLUTION\n    pass\n    ### END SOLUTION\ncheck("7.3", f)\n',
         "make two cells",
