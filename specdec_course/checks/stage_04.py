@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from specdec_course.checks.exercise import Case, Choice, Exercise, Made, Mistake, Question
+from specdec_course.checks.replay_rounds import replay_rounds
 from specdec_course.checks.toy_target import ToyTarget
 
 VOCAB = 7
@@ -456,6 +457,7 @@ SPECULATIVE_GENERATE = Exercise(
     cases=_loop_cases,
     drive=_drive_loop,
     reference=_loop(),
+    replay=replay_rounds,
     mistakes=(
         Mistake(
             "all rounds come at the end",
