@@ -14,7 +14,7 @@ import numpy as np
 from specdec_course.checks import compare
 from specdec_course.checks.exercise import Case, Exercise, Mistake, Verdict
 from specdec_course.checks.form import FormProblem, form_problem, missing_return
-from specdec_course.checks.observe import observe_case
+from specdec_course.checks.observe import observe_case, uses_global_random
 from specdec_course.checks.plain import Plain, encode, refuse_malformed, show
 
 NOT_ATTEMPTED, NOT_YET, PASSED = "not attempted", "not yet", "passed"
@@ -53,6 +53,8 @@ def refuse_malformed_observation(seen: Any) -> None:
     """
     if not (isinstance(seen, dict) and isinstance(seen.get("cases"), list) and isinstance(seen.get("printed"), str)):
         raise ValueError("the observation is malformed")
+    if not isinstance(seen.get("global_random"), bool):
+        raise ValueError("the observation is malformed")
     for case in seen["cases"]:
         if not isinstance(case, dict):
             raise ValueError("the observation is malformed")
@@ -66,7 +68,7 @@ def refuse_malformed_observation(seen: Any) -> None:
         )
         if not good or not all(_strings(case.get(key)) for key in ("changed", "drawn")):
             raise ValueError("the observation is malformed")
-        if not all(isinstance(case.get(key), bool) for key in ("none", "global_random")):
+        if not isinstance(case.get("none"), bool):
             raise ValueError("the observation is malformed")
 
 
@@ -116,6 +118,7 @@ class _Judge:
 
     def __init__(self, exercise: Exercise, cases: Sequence[Case], seen: Plain) -> None:
         self.exercise, self.cases, self.seen = exercise, cases, seen["cases"]
+        self.global_random = seen["global_random"]
         self.wanted = [self._right(case) for case in cases]
 
     def verdict(self) -> Verdict:
@@ -155,6 +158,8 @@ class _Judge:
         return compare.same_outcome(wanted, seen, self.exercise.tolerance)
 
     def _form_problems(self) -> Iterator[tuple[int, FormProblem]]:
+        if self.global_random and not uses_global_random(self.exercise, self.exercise.reference, self.cases):
+            yield 0, _GLOBAL
         for place, (case, wanted, seen) in enumerate(zip(self.cases, self.wanted, self.seen, strict=True)):
             if seen["none"] and not wanted["none"]:
                 yield place, missing_return({"kind": "none"} if case.repeats else wanted["value"])
@@ -163,8 +168,6 @@ class _Judge:
             changed = [name for name in seen["changed"] if name not in wanted["changed"]]
             if changed:
                 yield place, _changed(changed, case)
-            if seen["global_random"] and not wanted["global_random"]:
-                yield place, _GLOBAL
             unused = [name for name in wanted["drawn"] if name not in seen["drawn"]]
             if unused:
                 yield place, replace(_IGNORED, seen=f"nothing was drawn from {', '.join(unused)}")
@@ -257,7 +260,7 @@ class _Judge:
         return ", ".join(f"{name}={show(encode(value), 160)}" for name, value in self.cases[place].arguments.items())
 
 
-_QUIET: Plain = {"changed": [], "drawn": [], "global_random": False, "none": False}
+_QUIET: Plain = {"changed": [], "drawn": [], "none": False}
 _GLOBAL = FormProblem(
     "wrong random generator",
     "numbers were drawn from a global random generator",

@@ -11,7 +11,7 @@ import itertools
 import linecache
 import random
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -32,9 +32,11 @@ def observe(exercise: Exercise, function: Any, seed: int = 0) -> Plain:
     """Return what `function` did on the cases of `exercise`: a dict that JSON can carry.
 
     Keys: `callable`, `signature` (what is wrong with it, or None), `cases` (one entry each, see `observe_case`; fewer
-    where time ran out), `stopped` (None, or "time"), `printed`.
+    where time ran out), `stopped` (None, or "time"), `global_random` (whether a global random generator was used),
+    `printed`.
     """
     seen: Plain = {"callable": callable(function), "signature": None, "cases": [], "stopped": None, "printed": ""}
+    seen["global_random"] = False
     if not callable(function):
         return {**seen, "type": type(function).__name__}
     cases = exercise.cases(seed)
@@ -42,6 +44,7 @@ def observe(exercise: Exercise, function: Any, seed: int = 0) -> Plain:
         seen["signature"] = _signature_problem(function, cases[0])
     if seen["signature"]:
         return seen
+    random_before = _global_random()
     with captured() as printed:
         try:
             with time_limit(exercise.seconds):
@@ -49,24 +52,30 @@ def observe(exercise: Exercise, function: Any, seed: int = 0) -> Plain:
                     seen["cases"].append(observe_case(exercise, function, case))
         except TimeIsUpError:
             seen["stopped"] = "time"
+    seen["global_random"] = not _same_random(random_before, _global_random())
     return {**seen, "printed": printed.getvalue()}
+
+
+def uses_global_random(exercise: Exercise, function: Callable[..., Any], cases: Sequence[Case]) -> bool:
+    """Whether the cases disturb a global random generator."""
+    before = _global_random()
+    for case in cases:
+        observe_case(exercise, function, case)
+    return not _same_random(before, _global_random())
 
 
 def observe_case(exercise: Exercise, function: Callable[..., Any], case: Case) -> Plain:
     """Return what one call did.
 
     Keys: `value` (encoded; for a case with repeats the list of values), `error` (None, or type, names of its bases,
-    message, the learner's line), `changed` (names of arguments that were changed), `global_random` (whether a global
-    random generator was used), `drawn` (names of the generators drawn from), `none` (whether a call returned None).
+    message, the learner's line), `changed` (names of arguments that were changed), `drawn` (names of the generators
+    drawn from), `none` (whether a call returned None).
     """
-    before = {name: copy.deepcopy(value) for name, value in case.arguments.items() if not isinstance(value, Made)}
     arguments = {
-        name: value.make() if isinstance(value, Made) else copy.deepcopy(value)
-        for name, value in case.arguments.items()
+        name: value.make() if isinstance(value, Made) else _copy(value) for name, value in case.arguments.items()
     }
     generators = {name: value.get_state() for name, value in arguments.items() if isinstance(value, torch.Generator)}
     watched, returned = _watched(function)
-    random_before = _global_random()
     seen: Plain = {"value": {"kind": "none"}, "error": None}
     try:
         results = [_drive(exercise, watched, arguments) for _ in range(case.repeats or 1)]
@@ -78,8 +87,7 @@ def observe_case(exercise: Exercise, function: Callable[..., Any], case: Case) -
     except BaseException as error:  # `exit()` too is an answer of the learner's
         seen["error"] = _describe(error)
     seen["none"] = bool(returned)
-    seen["changed"] = [name for name, value in before.items() if _encoded(value) != _encoded(arguments[name])]
-    seen["global_random"] = not _same_random(random_before, _global_random())
+    seen["changed"] = [name for name, value in case.arguments.items() if not _unchanged(value, arguments[name])]
     seen["drawn"] = [name for name, state in generators.items() if not torch.equal(state, arguments[name].get_state())]
     return seen
 
@@ -121,11 +129,21 @@ def _signature_problem(function: Callable[..., Any], case: Case) -> str | None:
     return None
 
 
-def _encoded(value: Any) -> Plain:
+def _copy(value: Any) -> Any:
+    return value.clone() if type(value) is torch.Tensor else copy.deepcopy(value)
+
+
+def _unchanged(before: Any, after: Any) -> bool:
+    if isinstance(before, Made):
+        return True
+    if isinstance(before, torch.Tensor) and isinstance(after, torch.Tensor):
+        same_form = (before.shape, before.dtype) == (after.shape, after.dtype)
+        if same_form and torch.equal(before, after):
+            return True
     try:
-        return encode(value)
-    except ValueError:  # grown beyond all bounds: changed, in any case
-        return {"kind": "other", "type": "too large"}
+        return encode(before) == encode(after)
+    except ValueError:  # grown beyond all bounds
+        return False
 
 
 def _global_random() -> tuple[torch.Tensor, Any, Any]:
