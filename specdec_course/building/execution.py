@@ -90,6 +90,9 @@ def main(before: str, after: str, timeout_s: str) -> int:
         notebook,
         timeout=int(timeout_s),
         kernel_name="python3",
+        startup_timeout=300,
+        iopub_timeout=60,  # a busy machine is slow to hand over outputs, and none may be lost
+        raise_on_iopub_timeout=True,
         record_timing=False,
         store_widget_state=False,
         coalesce_streams=True,  # how a stream was cut into messages is chance

@@ -16,6 +16,7 @@ ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}\b")
 HERE = [re.escape(str(path)) for path in (ROOT, Path.home(), Path(tempfile.gettempdir())) if len(path.parts) > 1]
 PATH = re.compile(rf"(?<![\w.:/~-])(?:(?:{'|'.join(HERE)})\b|/(?:home|root|Users|tmp|private|opt|var)/\w|[A-Z]:\\\w)")
 
+LEAST_COMPARED = 0.7  # of the cells with outputs: what is not compared may be wrong unnoticed
 # nbval runs a cell with the first but does not compare it, and leaves out one with the second.
 NOT_COMPARED = ("nbval-ignore-output", "nbval-skip")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import nbformat
 
-from specdec_course.building.execution import execute
+from specdec_course.building.execution import CELL_TIMEOUT_S, execute
 from specdec_course.building.notebooks import make_notebook, to_text
 from specdec_course.building.products import Product
 from specdec_course.building.stored import faults, is_executed
@@ -20,6 +20,7 @@ def build(
     points: Mapping[str, float] | None = None,
     run_cells: bool = True,
     force: bool = False,
+    timeout_s: int = CELL_TIMEOUT_S,
 ) -> bool:
     """Write the notebook of `product`, unless what is there is up to date.
 
@@ -33,6 +34,8 @@ def build(
         Run the cells of lessons and solutions in a fresh kernel. Otherwise they are stored without outputs.
     force : bool
         Build again what is up to date, for instance because the code behind the cells has changed.
+    timeout_s : int
+        Seconds that one cell may take.
 
     Returns
     -------
@@ -50,7 +53,7 @@ def build(
             return False
     notebook = make_notebook(product, points)
     if product.is_executed and run_cells:
-        notebook = execute(notebook, product.goal.parent, product.name)
+        notebook = execute(notebook, product.goal.parent, product.name, timeout_s)
     wrong = faults(notebook)
     if wrong:
         raise CourseError(f"{product.name}: {'; '.join(wrong)}")

@@ -31,14 +31,15 @@ def nbval(notebook, folder, mode="--nbval"):
     options = ["-q", "-p", "no:cacheprovider", "-p", "tests.notebooks.recording", "--rootdir", str(copy.parent)]
     done = subprocess.run(
         [
-            *[*blocked(), sys.executable, "-m", "pytest", mode, f"--nbval-cell-timeout={CELL_TIMEOUT_S}"],
+            *[*blocked(), sys.executable, "-m", "pytest", mode],
+            *[f"--nbval-cell-timeout={CELL_TIMEOUT_S}", "--nbval-kernel-startup-timeout=300"],
             *[*options, "-c", os.devnull, str(copy)],
         ],
         capture_output=True,
         encoding="utf-8",
         env={**environment(folder), "SPECDEC_RECORD": str(record)},
         cwd=copy.parent,
-        timeout=900,
+        timeout=1800,
     )
     lines = record.read_text(encoding="utf-8").splitlines() if record.exists() else []
     shown = {line["cell"]: [from_dict(output) for output in line["outputs"]] for line in map(json.loads, lines)}

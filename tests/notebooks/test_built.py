@@ -65,7 +65,7 @@ def test_an_exercise_holds_no_answer_and_no_output(product):
 
 @each("lesson", "solution")
 def test_most_cells_that_show_something_are_compared(product):
-    assert stored.compared_share(read(product)) >= 0.7
+    assert stored.compared_share(read(product)) >= stored.LEAST_COMPARED
 
 
 def test_cell_ids_are_unique_over_the_course():
