@@ -78,7 +78,7 @@ def _array(value: Any, left: list[int]) -> Plain:
     if left[0] < 0:
         raise TooLargeError("the value is larger than any that this exercise asks for")
     if isinstance(value, torch.Tensor):
-        flat = value.detach().cpu()
+        flat = torch.zeros(shape) if device == "meta" else value.detach().cpu()  # a meta tensor holds no numbers
         flat = (flat.to_dense() if flat.layout != torch.strided else flat).reshape(-1)
         values = (flat.double() if flat.is_floating_point() else flat).tolist()
     else:
