@@ -115,8 +115,9 @@ def draw_costs(panels: Mapping[str, Mapping[str, Mapping[int, float]]]) -> Figur
             axes.plot(list(curve), list(curve.values()), color=colour, marker=marker, linestyle=line, label=label)
         longest = max(max(curve) for curve in curves.values())
         axes.plot([1, longest], [1, 1], color="black", linewidth=0.8, label="as cheap as one token")
-        axes.set(title=title, xlabel="tokens per row in the pass, 1 + K", ylim=(0, None))
+        axes.set(title=title, xlabel="tokens per row in the pass, 1 + K")
         axes.legend(fontsize=8)
-    axes_of[0][0].set_ylabel("time / time of one token")
+    highest = max(ratio for curves in panels.values() for curve in curves.values() for ratio in curve.values())
+    axes_of[0][0].set(ylabel="time / time of one token", ylim=(0, 1.1 * highest))  # shared by all panels
     figure.tight_layout()
     return figure

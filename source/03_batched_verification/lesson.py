@@ -449,7 +449,7 @@ from specdec_course.widgets.cache_viewer import WAYS, memory
 
 for way in WAYS:
     after = memory(way, 3, accepted=(4, 1))
-    print(f"{way:26}  tokens fed until the next pass is done: {after.fed:2}   the texts got {after.gained}")
+    print(f"{way:27} tokens fed until the next pass is done: {after.fed:2}   the texts got {after.gained}")
 
 # %% [markdown]
 # For a single row, cropping is as good as a length. In a batch it is not. One cut serves all rows, so every row keeps
@@ -601,8 +601,8 @@ show(
 )
 
 # %% [markdown]
-# *Question.* On most Intel and AMD processors the stock curve jumps between one token and two, and a short draft costs
-# almost two steps. Does it on yours? And why should it, if memory is what we wait for?
+# *Question.* Where does the stock curve jump on your machine, and how far? And why should it jump at all, if memory is
+# what we wait for? (A machine that is busy with other things shows little of this. Close them and measure again.)
 #
 # With one row the library is asked for a matrix-**vector** product, which streams the weights once. From two rows on it
 # is a matrix-**matrix** product, made for large matrices. It copies parts of its operands into a layout of its own
@@ -610,8 +610,11 @@ show(
 # a guess, and what you measured as the fact.
 #
 # `specdec_ref/kernels.py` asks for the same numbers in another way: $W X^\top$ instead of $X W^\top$ for two to four
-# rows, and from five rows on a product whose weights were put in order once, ahead of time. The results agree up to
-# rounding:
+# rows, and from five rows on a product whose weights were put in order once, ahead of time. Which way is best for how
+# many rows differs from processor to processor. Those limits come from measurements on one kind of them. If the stock
+# curve lies below ours somewhere, yours is another kind, and the lesson is the same: look at $T_v / T_t$ where you run.
+#
+# The results of both layers agree up to rounding:
 
 # %%
 torch.manual_seed(0)
@@ -628,7 +631,7 @@ with torch.inference_mode():
 #
 # with $T_d$ for a draft step and $\alpha$ for the chance that a judged draft is accepted. $E$ is the number of tokens a
 # round emits: token $i+1$ is emitted if the first $i$ drafts all pass, so $E = 1 + \alpha + \dots + \alpha^K$.
-# Stage 02 derived the terms. We change $T_v$ and nothing else.
+# We change $T_v$ and nothing else.
 
 # %%
 alpha, K = 0.8, 5

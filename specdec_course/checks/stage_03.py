@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from specdec_course.checks.exercise import ANY, Case, Choice, Exercise, Made, Mistake, Question
+from specdec_course.checks.replay_blocks import replay_mask, replay_verdict
 from specdec_course.checks.toy_target import ToyTarget
 
 # --- 3.1 positions
@@ -141,6 +142,7 @@ BLOCK_MASK = Exercise(
     ),
     cases=_length_cases,
     reference=_block_mask,
+    replay=replay_mask,
     mistakes=(
         Mistake(
             "visible and hidden mixed up",
@@ -308,6 +310,7 @@ JUDGE_BLOCK = Exercise(
     ),
     cases=_judge_cases,
     reference=_judge_block,
+    replay=replay_verdict,
     mistakes=(
         Mistake(
             "padding of the vocabulary counted",

@@ -13,6 +13,7 @@ from specdec_course.building.products import ROOT
 from specdec_course.checks import find_exercise
 from specdec_course.checks.judge import judge
 from specdec_course.checks.observe import observe
+from specdec_course.checks.replay import picture_of
 from specdec_course.checks.toy_target import ToyTarget
 from specdec_course.cli import build_app
 from specdec_course.errors import CourseError
@@ -26,6 +27,7 @@ from specdec_ref.decode import collect, speculate
 from specdec_ref.drafters import ModelDrafter
 from specdec_ref.pairs import Pair
 from specdec_ref.sampling import GREEDY, probabilities
+from tests.course.mistakes import stage_03 as mistakes
 from tests.ref.helpers import Watched, greedy_text, random_table_lm, tiny_lm
 
 EXERCISES = ("3.1", "3.2", "3.3", "3.4", "3.5", "3.6")
@@ -155,6 +157,21 @@ def test_the_toy_target_answers_a_block_as_it_answers_its_tokens_one_by_one():
             whole.rollback(wrong)
     with pytest.raises(ValueError, match="tokens has shape"):
         whole.extend(torch.tensor([1, 2]))
+
+
+def test_a_failed_mask_and_a_failed_verdict_are_replayed_beside_the_right_ones():
+    """The picture shows the row of the batch that went wrong."""
+    for name, function, words in (
+        ("3.2", mistakes.mask_not_itself, ["row 0, 5 tokens", "right ######..   yours #####..."]),
+        ("3.3", mistakes.judge_sum, ["logits row 1 wants 4; draft 2 is 1: does not agree", "Right: 1 accepted"]),
+        ("3.3", lambda logits, draft_tokens, vocab_size: logits.nothing, ["AttributeError"]),
+    ):
+        exercise = find_exercise(name)
+        verdict = judge(exercise, observe(exercise, function))
+        picture = picture_of(exercise, verdict)
+        for word in words:
+            assert word in "\n".join(picture.lines)
+        assert bool(picture.laws) == (name == "3.3")
 
 
 # --- the memory viewer
