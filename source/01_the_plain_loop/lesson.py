@@ -364,7 +364,7 @@ for what, eos, budget in [
     ("budget alone", (), 8),
     ("EOS is 4", (4,), 8),
     ("EOS is 4 or 2", (4, 2), 8),
-    ("EOS would be next, budget 1", (4,), 1),
+    ("EOS is 4, budget 1", (4,), 1),
     ("budget 0", (4,), 0),
     ("EOS is 1, and is in the prompt", (1,), 8),
 ]:
@@ -482,7 +482,7 @@ for side in (512, 1024, 2048) if target.device.type == "cpu" else (4096, 8192):
 print(f"at most {peak / 1e9:.0f} billion operations a second, {peak / bandwidth:.0f} for each byte read")
 print(f"the two times are equal at t* = {peak * bytes_a_weight / (2 * bandwidth):.0f} tokens in a pass")
 speed = 2 * num_weights / pass_seconds[1]
-print(f"a pass over one token calculates {speed / 1e9:.0f} billion a second: {speed / peak:.1%} of what it could")
+print(f"a pass over one token calculates {speed / 1e9:.1f} billion a second: {speed / peak:.1%} of what it could")
 
 # %% [markdown]
 # In small passes the arithmetic units stand idle most of the time: the processor **waits for memory**. That is the
@@ -548,8 +548,9 @@ for batch in (1, 16):
     print(f"{batch:2} texts: 1 token each {1e3 * one:5.0f} ms, 6 each {1e3 * six:5.0f} ms: {six / one:.2f} times")
 
 # %% [markdown]
-# With one text the six tokens share a trip that was nearly empty. With a large batch the trip was already shared,
-# and six tokens are closer to six times the work. A later stage makes a model of this, and simulates a server.
+# With one text the six tokens share a trip that was nearly empty. With a large batch the trip was shared before the
+# draft came. Once the batch alone has more rows than $t^*$, the ratio grows towards six, and nothing is left to gain. A
+# later stage makes a model of this, and simulates a server.
 #
 # ### Another way to wait less
 #
