@@ -35,7 +35,8 @@ from specdec_course import check, hint, progress, quiz, replay
 def draw(probs, uniform):
     """Draw a token from probs [V] with a uniform number in [0, 1): an int."""
     cdf = probs.double().cumsum(-1)
-    return int((cdf <= uniform * cdf[-1]).sum())
+    passed = (cdf <= uniform * cdf[-1]) & (cdf < cdf[-1])  # rounding must not lead past the last token with mass
+    return int(passed.sum())
 
 
 print([draw(torch.tensor([0.5, 0.3, 0.2]), uniform) for uniform in (0.1, 0.6, 0.9)])

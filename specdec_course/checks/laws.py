@@ -22,7 +22,8 @@ def law(*probs: float) -> torch.Tensor:
 def draw(probs: torch.Tensor, uniform: float) -> int:
     """Return the token in whose piece of the unit interval `uniform` falls; `probs` [V] may need scaling."""
     cdf = probs.double().cumsum(-1)
-    return int((cdf <= uniform * cdf[-1]).sum())
+    passed = (cdf <= uniform * cdf[-1]) & (cdf < cdf[-1])  # rounding must not lead past the last token with mass
+    return int(passed.sum())
 
 
 def residual(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:

@@ -162,9 +162,10 @@ def test_forced_laws_leave_the_correction_no_choice():
         assert int((residual(p, q) > 0).sum()) == 1
 
 
-def test_a_draw_never_gives_a_token_of_probability_0():
+def test_a_draw_never_gives_a_token_of_probability_0_nor_one_past_the_end():
     probs = laws.law(0.0, 0.3, 0.0, 0.7, 0.0)
     assert {laws.draw(probs, place / 1000) for place in range(1000)} == {1, 3}
+    assert laws.draw(probs, 1 - 2**-53) == 3
 
 
 # --- widget and figures

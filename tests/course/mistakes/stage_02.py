@@ -102,7 +102,7 @@ def with_numpy(target_probs, draft_probs, token, uniform):
 
 def draw(probs, uniform):
     cdf = probs.double().cumsum(-1)
-    return int((cdf <= uniform * cdf[-1]).sum())
+    return int(((cdf <= uniform * cdf[-1]) & (cdf < cdf[-1])).sum())
 
 
 def refuse_nan(*laws):
