@@ -128,7 +128,9 @@ def draw_close_calls(gaps: dict[str, Sequence[float]], noise: dict[str, float]) 
         axes.semilogy(places[close], shown[close], "X", color=ALARM, markersize=10, label="closer than the noise")
         axes.axhline(noise[name], color=DRAFT, linestyle="--", label="numerical noise")
         axes.set(title=name, xlabel="position in the text")
-        axes.legend(fontsize=8, loc="center right")
         axes.grid(alpha=0.3)
-    np.atleast_1d(panels)[0].set_ylabel("best logit minus second best")
+    first = np.atleast_1d(panels)[0]
+    first.set_ylabel("best logit minus second best")
+    figure.legend(*first.get_legend_handles_labels(), loc="lower center", ncols=3, fontsize=8)
+    figure.tight_layout(rect=(0, 0.07, 1, 1))
     return figure
