@@ -4,6 +4,8 @@
 """
 
 import json
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -81,3 +83,19 @@ def test_the_command_fails_where_a_mistake_passes_or_a_right_answer_is_refused(m
     assert "0 of 1" in done.stdout
     assert "false alarm: 2.1, swapped, seed 0" in done.stdout
     assert done.exit_code == 1
+
+
+ALONE = """
+import sys
+sys.modules["specdec_ref"] = None  # any import of it now fails, as where a submission is graded
+from specdec_course.checks import all_exercises
+from specdec_course.checks.observe import observe
+for exercise in all_exercises().values():
+    for case in observe(exercise, lambda *_, **__: 1)["cases"]:
+        assert not case["error"] or "specdec_ref" not in case["error"]["message"], (exercise.id, case["error"])
+"""
+
+
+def test_observing_needs_no_reference():
+    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, encoding="utf-8", timeout=300)
+    assert done.returncode == 0, done.stderr
