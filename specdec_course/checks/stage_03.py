@@ -552,7 +552,7 @@ def _round_case(texts: list[list[int]], right: list[int], width: int) -> Case:
             so_far.append((favourite + 3) % 7 if i == good else favourite)
         drafts.append(so_far[-width:])
     arguments = {
-        "target": Made(lambda: ToyTarget(texts), f"a target whose rows hold {texts}"),
+        "target": Made(functools.partial(ToyTarget, texts), f"a target whose rows hold {texts}"),
         "last_tokens": torch.tensor(last),
         "draft_tokens": torch.tensor(drafts),
     }
