@@ -12,6 +12,7 @@ Read the files in this order; each holds one idea.
 8. `drafters`    who proposes: a smaller model, or the text itself
 9. `economics`   when it pays
 
-Around them: `kernels`, `packed` and `attention` make a pass over a few tokens cheap on a CPU, `measure` times decoders
-honestly, `pairs` and `store` load models, `text` streams tokens as text, `table` is a language model you can see whole.
+Around them: `kernels`, `packed` and `attention` make a pass over a few tokens cheap on a CPU, `measure` and `totals`
+time decoders honestly, `pairs` and `store` load models, `text` streams tokens as text, `table` is a language model you
+can see whole.
 """

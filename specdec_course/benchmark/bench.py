@@ -66,11 +66,12 @@ def bench(pairs: Sequence[Pair], options: Options, others: Sequence[System]) -> 
     with progress_bar() as bar:
         task = bar.add_task("timing single passes", total=None)
         times = {(pair.dtype, batch): time_steps(pair, options, texts, batch) for pair in pairs for batch in batches}
-        systems = list(others)
+        systems: list[System] = []
         for pair in pairs:
             label = f", {pair.dtype}" if len(pairs) > 1 else ""
-            for batch in reversed(batches):
-                systems = [*our_systems(pair, options, times[pair.dtype, batch], label), *systems]
+            for batch in batches:
+                systems += our_systems(pair, options, times[pair.dtype, batch], label)
+        systems += others
         bar.update(task, total=work(systems, texts, options.max_new_tokens, options.repeats), completed=0)
 
         def tell(what: str, tokens: int) -> None:
@@ -84,7 +85,7 @@ def decode_all(
     systems: list[System], texts: list[Texts], options: Options, tell: Tell
 ) -> tuple[list[System], dict[Key, Tuning], dict[Key, list[Run]]]:
     """Warm up, tune and measure. With drafter "best", our slower drafters leave before the measurement."""
-    warm_up(systems, texts[0], tell)
+    warm_up(systems, texts[0], options.max_new_tokens, tell)
     tuning = tune(systems, texts, options.max_new_tokens, tell)
     if options.drafter == "best":
         systems = keep_best(systems, tuning, [suite.name for suite in texts])

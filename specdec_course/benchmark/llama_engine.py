@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from specdec_course import models
 from specdec_course.benchmark.options import Options
 from specdec_course.benchmark.systems import Prompts, System
@@ -42,7 +44,7 @@ def llama_cpp_systems(pair: Pair, options: Options, folder: Path) -> list[System
     if pair.name != "smol":
         raise CourseError(f"--peer llama.cpp reads the GGUF file of the pair smol, and the pair is {pair.name}")
     gguf = unpack(folder)
-    threads = options.threads
+    threads = torch.get_num_threads()  # as many as every other system here
     shared: dict[str, Any] = {
         "model_path": str(gguf),
         "n_ctx": CONTEXT,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -18,28 +19,29 @@ LABELS = {"specdec": "this course", "transformers": "transformers", "llama.cpp":
 
 def draw(report: dict[str, Any]) -> Figure:
     """Draw one panel of horizontal bars for each suite, and one for all together."""
-    names = (
-        [*report["settings"]["suites"], "all"]
-        if len(report["settings"]["suites"]) > 1
-        else report["settings"]["suites"]
-    )
-    systems = report["systems"]
+    suites, systems = report["settings"]["suites"], report["systems"]
+    names = [*suites, "all"] if len(suites) > 1 else suites
     columns = 1 if len(names) == 1 else 3 if len(names) > 4 else 2  # five panels and the legend: a slide
     rows = -(-len(names) // columns)
-    figure = Figure(figsize=(5.2 * columns + 4.4, rows * (0.42 * len(systems) + 1.3) + 1.6))
+    width, height = 5.2 * columns + 4.4, rows * (0.42 * len(systems) + 1.3) + 1.6
+    figure = Figure(figsize=(width, height))
     FigureCanvasAgg(figure)
     panels = figure.subplots(rows, columns, squeeze=False, sharey=True)
     for panel, name in zip(panels.flat, names, strict=False):
         _bars(panel, systems, name)
     for panel in panels.flat[len(names) :]:
         panel.axis("off")
-    if panels.size > len(names):
-        _legend(panels.flat[-1], systems, loc="center")
+    full = panels.size == len(names)
+    if full:
+        place = (0.5, 0.3 / height)
+        _legend(figure, systems, loc="lower center", ncols=3 if columns == 1 else 5, bbox_to_anchor=place)
     else:
-        _legend(figure, systems, loc="lower center", ncols=5, bbox_to_anchor=(0.5, 0.3 / figure.get_figheight()))
-    figure.suptitle(title(report), fontsize=21 if columns > 1 else 16, fontweight="bold")
+        _legend(panels.flat[-1], systems, loc="center")
+    size = 21 if columns > 1 else 16  # points; a bold letter is about 0.65 of its size wide
+    lines = wrap(title(report), int(width * 72 / (0.65 * size)))
+    figure.suptitle("\n".join(lines), fontsize=size, fontweight="bold")
     figure.text(0.5, 0.008, caption(report), ha="center", va="bottom", fontsize=12, color="#444444")
-    figure.tight_layout(rect=(0, 0.8 / figure.get_figheight() if panels.size == len(names) else 0.03, 1, 0.99))
+    figure.tight_layout(rect=(0, 1.0 / height if full else 0.03, 1, 0.99))
     return figure
 
 

@@ -10,7 +10,7 @@ from specdec_course.benchmark.systems import Prompts, System
 from specdec_ref.measure import Run
 from specdec_ref.totals import Totals, median_run
 
-WARM_UP_TOKENS = 8
+WARM_UP_TOKENS = 12
 TUNING_TOKENS = 64  # at most, of each tuning prompt and draft length
 T = TypeVar("T")
 Key = tuple[str, str]  # system, suite
@@ -65,7 +65,7 @@ def groups(prompts: Prompts, batch: int) -> list[Prompts]:
 def work(systems: Sequence[System], suites: Sequence[Texts], max_new_tokens: int, repeats: int) -> int:
     """Return the tokens of work that `warm_up`, `tune` and `measure` will tell of, for a progress bar."""
     tuned, tuning_tokens = [one for one in systems if one.method != "plain"], min(TUNING_TOKENS, max_new_tokens)
-    total = WARM_UP_TOKENS * sum(system.batch for system in systems)
+    total = min(WARM_UP_TOKENS, max_new_tokens) * sum(system.batch for system in systems)
     for suite in suites:
         for system in systems:
             total += len(groups(suite.measured, system.batch)) * system.batch * max_new_tokens * repeats
@@ -75,11 +75,12 @@ def work(systems: Sequence[System], suites: Sequence[Texts], max_new_tokens: int
     return total
 
 
-def warm_up(systems: Sequence[System], suite: Texts, tell: Tell) -> None:
+def warm_up(systems: Sequence[System], suite: Texts, max_new_tokens: int, tell: Tell) -> None:
     """Let every system decode a little, with its longest draft, so that nothing is set up within a measured run."""
+    limit = min(WARM_UP_TOKENS, max_new_tokens)
     for system in systems:
-        system.decode(groups(suite.tuning, system.batch)[0], max(system.candidates), WARM_UP_TOKENS)
-        tell(f"warming up {system.name}", WARM_UP_TOKENS * system.batch)
+        system.decode(groups(suite.tuning, system.batch)[0], max(system.candidates), limit)
+        tell(f"warming up {system.name}", limit * system.batch)
 
 
 def tune(systems: Sequence[System], suites: Sequence[Texts], max_new_tokens: int, tell: Tell) -> dict[Key, Tuning]:

@@ -10,6 +10,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from specdec_ref.pairs import Pair
 from specdec_ref.training.prompts import Prompt, all_prompts
@@ -115,5 +116,5 @@ def encode(pair: Pair, prompt: Prompt) -> list[int]:
         message = [{"role": "user", "content": prompt.text}]
         text = str(tokenizer.apply_chat_template(message, add_generation_prompt=True, tokenize=False))
         return tokenizer.encode(text, add_special_tokens=False)
-    begin = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
+    begin: list[int] = [] if tokenizer.bos_token_id is None else [cast(int, tokenizer.bos_token_id)]
     return [*begin, *tokenizer.encode(prompt.text, add_special_tokens=False)]

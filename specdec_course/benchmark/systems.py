@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel
@@ -17,8 +18,9 @@ from specdec_ref.measure import Run, timed
 from specdec_ref.model import CachedLM
 from specdec_ref.packed import operators_work
 from specdec_ref.pairs import Pair
-from specdec_ref.rows import Stop
+from specdec_ref.rows import Round, Stop
 
+WORDS = {"model": "draft model", "ngram": "n-gram"}
 Prompts = Sequence[Sequence[int]]
 Decode = Callable[[Prompts, int, int], Run]  # prompts, draft length (0: none), max_new_tokens
 
@@ -78,26 +80,22 @@ class Times:
 
 def our_systems(pair: Pair, options: Options, times: Times, label: str = "") -> list[System]:
     """Return our plain loop and our speculative one, for each drafter, at the batch size of `times`."""
-    stop, common = Stop(token_ids=pair.eos_token_ids), {"settings": options.settings, "seeds": 0}
+    target = pair.target
     batch = f", batch {times.batch}" if options.batch > 1 else ""
+    common: dict[str, Any] = {
+        "settings": options.settings,
+        "stop": Stop(token_ids=pair.eos_token_ids),
+        "seeds": 0,
+    }
 
     def plain(prompts: Prompts, num_draft_tokens: int, max_new_tokens: int) -> Run:
         del num_draft_tokens
-        run = Run()
-        for _ in timed(
-            generate(pair.target, prompts, max_new_tokens=max_new_tokens, stop=stop, **common), run, pair.target.device
-        ):
-            pass
-        return run
+        return record(generate(target, prompts, max_new_tokens=max_new_tokens, **common), target)
 
     def speculative(drafter: Drafter) -> Decode:
         def decode(prompts: Prompts, num_draft_tokens: int, max_new_tokens: int) -> Run:
-            run, limits = Run(), {"num_draft_tokens": num_draft_tokens, "max_new_tokens": max_new_tokens}
-            for _ in timed(
-                speculate(pair.target, drafter, prompts, stop=stop, **limits, **common), run, pair.target.device
-            ):
-                pass
-            return run
+            limits = {"num_draft_tokens": num_draft_tokens, "max_new_tokens": max_new_tokens}
+            return record(speculate(target, drafter, prompts, **limits, **common), target)
 
         return decode
 
@@ -128,7 +126,12 @@ def our_systems(pair: Pair, options: Options, times: Times, label: str = "") -> 
     return systems
 
 
-WORDS = {"model": "draft model", "ngram": "n-gram"}
+def record(rounds: Iterable[Round], target: CachedLM) -> Run:
+    """Run a decoder to its end, and return what it did and how long each round took."""
+    run = Run()
+    for _ in timed(rounds, run, target.device):
+        pass
+    return run
 
 
 def weight_bytes(*models: PreTrainedModel) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from specdec_course.benchmark.hugging_face import common_prefix
+from specdec_course.benchmark.recorder import common_prefix
 from specdec_course.benchmark.run import Key, Texts
 from specdec_course.benchmark.systems import System
 from specdec_ref.decode import collect

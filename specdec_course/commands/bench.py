@@ -247,5 +247,6 @@ def _benchmark(
             json_file.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8", newline="\n")
         if plot_file is not None:
             plot.save(report, plot_file)
+            typer.echo(f"Alternative text of {plot_file}: {plot.alt_text(report)}")
     except ValueError as error:  # the library says what was wrong in one sentence; so does the command
         raise CourseError(str(error)) from error

@@ -54,6 +54,15 @@ def test_the_schema_refuses_a_report_without_a_ratio(report):
     assert list(CHECK.iter_errors(broken))
 
 
+def test_every_speculative_system_of_ours_shows_its_bill(report):
+    for system in report["systems"]:
+        for suite, figures in system["results"].items():
+            ours = system["engine"] == "specdec" and system["method"] != "plain"
+            assert ("predicted_speedup" in figures) == ours
+            assert ("bill" in figures) == (ours and suite != "all")
+            assert ("reason" in figures) == (system["method"] != "plain" and suite != "all")
+
+
 def test_every_system_takes_part(report):
     assert [system["name"] for system in report["systems"]] == [
         "ours, plain",
@@ -279,7 +288,7 @@ def test_the_schema_can_be_printed():
 
 @pytest.mark.smol
 def test_the_command_runs_on_the_real_model(tmp_path):
-    arguments = ["--suite", "summary", "--prompts", "1", "--max-new-tokens", "6", "--k", "2", "--drafter", "ngram"]
+    arguments = ["--suite", "chat", "--prompts", "1", "--max-new-tokens", "4", "--k", "2", "--drafter", "ngram"]
     files = ["--json", str(tmp_path / "a.json"), "--plot", str(tmp_path / "a.png")]
     done = CliRunner().invoke(build_app(), ["bench", "pair", *arguments, "--threads", "1", *files])
     assert done.exit_code == 0, done.output

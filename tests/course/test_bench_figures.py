@@ -184,7 +184,7 @@ def test_every_system_gets_the_same_budget_and_turns_go_back_and_forth():
     assert [entry[0] for entry in log] == list("abccba" * 2)
     assert {text for _, text, _, _ in log} == {((1,),), ((2,),)}
     assert {len(runs) for runs in found.values()} == {2}
-    run.warm_up(systems, suites[0], lambda _, tokens: told.append(tokens))
+    run.warm_up(systems, suites[0], 10, lambda _, tokens: told.append(tokens))
     assert sum(told) == run.work(systems, suites, 10, 2)  # so the bar ends at 100 %
 
 
