@@ -105,8 +105,8 @@ check("1.2", keep)
 # Cut the interval from 0 to 1 into pieces, in the order of the token ids, each as long as its probability. Return the
 # token whose piece `uniform` falls into. A piece holds its left edge and not its right one.
 #
-# Rounding may make `probs` sum to a little less than 1. So scale the number by the sum. A token of probability 0 must
-# never be drawn.
+# Rounding may make `probs` sum to a little less than 1, and a number may be very close to 1. So divide the edges by the
+# last one. A token of probability 0 must never be drawn.
 
 
 # %%
@@ -121,7 +121,7 @@ def draw(probs, uniform):
     """
     ### BEGIN SOLUTION
     edges = probs.cumsum(0)
-    return int((edges <= uniform * edges[-1]).sum())
+    return int((edges / edges[-1] <= uniform).sum())
     ### END SOLUTION
 
 

@@ -352,13 +352,13 @@ DRAW = Exercise(
     difficulty=2,
     minutes=8,
     section="3. One uniform number, one token",
-    rule="The token is the first one whose running sum of probabilities exceeds the uniform number. Scale the number "
-    "by the last sum, which may be a little below 1: a token without probability is never drawn.",
+    rule="The token is the first one whose running sum of probabilities exceeds the uniform number. Divide the "
+    "sums by the last one, which may be a little below 1: a token without probability is never drawn.",
     hints=(
         "`probs.cumsum(0)` gives the right edge of each token's piece. Which edges lie to the right of the number?",
         "Count the edges that are NOT above the number: so many pieces lie to its left, and the count is the token. "
-        "For the last edge: multiply the number by it, so that it falls short of it even if the sum is not quite 1.",
-        "`edges = probs.cumsum(0)`, then `return int((edges <= uniform * edges[-1]).sum())`.",
+        "Divide all edges by the last one: it is then exactly 1, above every number, even if the sum was not quite 1.",
+        "`edges = probs.cumsum(0)`, then `return int((edges / edges[-1] <= uniform).sum())`.",
     ),
     cases=_draw_cases,
     reference=_draw,
@@ -368,7 +368,7 @@ DRAW = Exercise(
             "a number behind the last edge",
             _from_sum(lambda edges, u: int((edges <= u).sum())),
             "Sums of floating-point numbers may end a little below 1, and a number close to 1 falls behind the last "
-            "edge: then no token is found, or one that has no probability. Multiply the number by the last sum.",
+            "edge: then no token is found, or one that has no probability. Divide the sums by the last one.",
         ),
         Mistake(
             "a piece has its right edge instead of its left",
@@ -429,7 +429,7 @@ def choose(row: torch.Tensor, uniform: Any) -> int:
             f"{tuple(torch.as_tensor(uniform).shape)}"
         )
     edges = row.double().softmax(-1).cumsum(-1)
-    return int((edges <= float(uniform) * edges[-1]).sum())
+    return int((edges / edges[-1] <= float(uniform)).sum())
 
 
 class Reader:
