@@ -14,7 +14,7 @@
 # %%
 import torch
 
-from specdec_course import check, hint, progress, quiz, replay
+from specdec_course import check, hint, logbook, progress, quiz, replay
 
 # %% [markdown]
 # ## 3.1 Where does each token of the block sit?
@@ -275,7 +275,9 @@ check("3.6", draft_cache_after)
 # partly right. Which drafts will pass? Guess first.
 
 # %%
+from specdec_ref.decode import collect, generate
 from specdec_ref.pairs import load_pair
+from specdec_ref.sampling import GREEDY
 
 
 class RealTarget:
@@ -306,15 +308,33 @@ texts = [encode("The capital of France is"), encode("One, two, three, four,")]
 drafts = torch.tensor([encode(" Paris. The river")[:3], encode(" five, seven")[:3]])
 real = RealTarget(pair.target.fresh(2))
 real.lm.prefill([text[:-1] for text in texts])
+emitted = []
 try:
     num_accepted, next_token = verify_round(real, torch.tensor([text[-1] for text in texts]), drafts)
 except NotImplementedError:
     print("Write verify_round (3.5) first, then run this cell again.")
 else:
     for text, draft, count, token, held in zip(texts, drafts, num_accepted, next_token, real.lengths, strict=True):
+        emitted.append([*draft[:count].tolist(), int(token)])
         accepted, following = pair.tokenizer.decode(draft[:count]), pair.tokenizer.decode([int(token)])
         print(f"accepted {accepted!r}, then {following!r}")
-        print(f"    the text has {len(text) + int(count) + 1} tokens, the cache holds {int(held)}")
+        print(f"    the text has {len(text) + len(emitted[-1])} tokens, the cache holds {int(held)}")
+
+# %% [markdown]
+# Is that what plain decoding writes, one token per pass?
+
+# %%
+if emitted:
+    plain = collect(generate(pair.target, texts, GREEDY, max_new_tokens=drafts.shape[1] + 1))
+    exact = all(text[: len(new)] == new for text, new in zip(plain, emitted, strict=True))
+    print("same tokens as plain decoding:", exact)
+    print("tokens from one pass:", [len(new) for new in emitted])
+else:
+    print("Nothing to compare yet.")
+
+# %% tags=["nbval-ignore-output"]
+if emitted:
+    logbook("03", exact=exact, tokens_from_one_pass=sum(map(len, emitted)))
 
 # %% [markdown]
 # ## Do you see why?
