@@ -29,18 +29,6 @@ else:
     check_up()
 
 # %% [markdown]
-# No GPU is needed. Where there is one, the course uses it.
-
-# %% tags=["nbval-ignore-output"]
-import torch
-import transformers
-
-from specdec_ref.device import best_device
-
-print("PyTorch", torch.__version__, "- transformers", transformers.__version__)
-print("models run on:", best_device())
-
-# %% [markdown]
 # ## Who writes, and who guesses?
 #
 # Two parts work together.
@@ -66,12 +54,15 @@ print(f"{target.vocab_size:,} tokens in the vocabulary")
 #
 # And there is a second pair, **tiny**: two models so small that they load in a moment. They know nothing of the world
 # and continue plain stories. What do they write?
+#
+# No GPU is needed for any of this. Where there is one, the course uses it.
 
 # %% tags=["nbval-ignore-output"]
 from specdec_ref.decode import collect, generate, speculate
 from specdec_ref.rows import Stop
 from specdec_ref.sampling import GREEDY
 
+print("models run on:", target.device)
 try:
     tiny = load_pair("tiny")
 except ValueError as error:
