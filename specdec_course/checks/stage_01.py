@@ -454,15 +454,12 @@ class Reader:
         return -((torch.arange(VOCAB) - favourites[:, None]) % VOCAB).float()
 
 
-def _model_without_cache() -> Made:
-    return Made(Reader, "a model")
+_WITHOUT_CACHE = Made(Reader, "a model")
+_WITH_CACHE = Made(lambda: ToyTarget([[]], VOCAB), "a model with an empty cache")
+_CHOOSE = Made(lambda: choose, "choose")
 
 
-def _model_with_cache() -> Made:
-    return Made(lambda: ToyTarget([[]], VOCAB), "a model with an empty cache")
-
-
-def _loop_cases(seed: int, model: Callable[[], Made]) -> Sequence[Case]:
+def _loop_cases(seed: int, model: Made) -> Sequence[Case]:
     """Budgets from 0 on, EOS of several kinds and in the prompt, one-token prompts; twice the same with other luck."""
     source = torch.Generator().manual_seed(seed)
     fixed: list[tuple[list[int], tuple[int, ...], int]] = [
@@ -480,9 +477,9 @@ def _loop_cases(seed: int, model: Callable[[], Made]) -> Sequence[Case]:
     return [
         Case(
             {
-                "model": model(),
+                "model": model,
                 "prompt": prompt,
-                "choose": Made(lambda: choose, "choose"),
+                "choose": _CHOOSE,
                 "uniforms": torch.rand(budget + 2, generator=source, dtype=torch.float64),
                 "eos_ids": ids,
                 "max_new_tokens": budget,
@@ -657,7 +654,7 @@ WRITE = Exercise(
         "In the loop: `row = model(prompt + new_tokens)[-1]`, `new_tokens.append(choose(row, uniform))`, "
         "`if new_tokens[-1] in eos_ids: break`. After it: `return new_tokens`.",
     ),
-    cases=lambda seed: _loop_cases(seed, _model_without_cache),
+    cases=lambda seed: _loop_cases(seed, _WITHOUT_CACHE),
     drive=_open(_drive_plain),
     reference=_loop(),
     uniforms=("uniforms",),
@@ -736,7 +733,7 @@ WRITE_CACHED = Exercise(
         "`block = prompt`; in the loop: `row = model.extend(torch.tensor([block]))[0, -1]`, choose and append `token`, "
         "`block = [token]`, and break after an EOS.",
     ),
-    cases=lambda seed: _loop_cases(seed, _model_with_cache),
+    cases=lambda seed: _loop_cases(seed, _WITH_CACHE),
     drive=_open(_drive_cached),
     reference=_cached_loop(),
     uniforms=("uniforms",),
