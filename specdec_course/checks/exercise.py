@@ -139,7 +139,7 @@ class Exercise:
     any_float : bool
         Accept float32 as well as float64.
     seconds : float
-        For all cases together.
+        Of a processor, for all cases together.
     replay : callable, optional
         From (arguments, seen, expected) to a `specdec_course.checks.replay.Picture`, where the default is not good.
     """

@@ -8,8 +8,12 @@ import io
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterator
+
+PATIENCE = 4
+_AGAIN_S = 0.2
 
 
 class TimeIsUpError(BaseException):
@@ -17,7 +21,10 @@ class TimeIsUpError(BaseException):
 
 
 def time_limit(seconds: float) -> contextlib.AbstractContextManager[None]:
-    """Raise `TimeIsUpError` in this thread once `seconds` have passed, again and again until the body is left.
+    """Raise `TimeIsUpError` in this thread once time is up, again and again until the body is left.
+
+    Time is up when the process has used `seconds` of a processor, and not before so many seconds have passed; or when
+    `PATIENCE` times as many have passed. So a busy machine does not make a good answer late, and a sleep ends too.
 
     In the main thread of a Unix process a signal interrupts even a sleep. Elsewhere an endless loop is left at its
     next step of Python. A single long call into compiled code is not interrupted.
@@ -27,15 +34,29 @@ def time_limit(seconds: float) -> contextlib.AbstractContextManager[None]:
     return _by_thread(seconds)
 
 
+class _Clock:
+    """Started when it is made."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.wall, self.used = seconds, time.monotonic(), time.process_time()
+
+    def is_up(self) -> bool:
+        passed, used = time.monotonic() - self.wall, time.process_time() - self.used
+        return passed >= self.seconds and (used >= self.seconds or passed >= PATIENCE * self.seconds)
+
+
 if sys.platform != "win32":
 
     @contextlib.contextmanager
     def _by_signal(seconds: float) -> Iterator[None]:
+        clock = _Clock(seconds)
+
         def ring(*_: object) -> None:
-            raise TimeIsUpError
+            if clock.is_up():
+                raise TimeIsUpError
 
         before = signal.signal(signal.SIGALRM, ring)
-        signal.setitimer(signal.ITIMER_REAL, seconds, 0.2)
+        signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_S)
         try:
             yield
         finally:
@@ -47,15 +68,15 @@ if sys.platform != "win32":
 def _by_thread(seconds: float) -> Iterator[None]:
     thread = ctypes.c_ulong(threading.get_ident())
     raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
-    done, guard = threading.Event(), threading.Lock()
+    done, guard, clock = threading.Event(), threading.Lock(), _Clock(seconds)
 
     def watch() -> None:
         wait = seconds
         while not done.wait(wait):
             with guard:
-                if not done.is_set():
+                if clock.is_up() and not done.is_set():
                     raise_in(thread, ctypes.py_object(TimeIsUpError))
-            wait = 0.2
+            wait = _AGAIN_S
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()

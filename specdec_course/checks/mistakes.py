@@ -80,7 +80,7 @@ def try_mutants(name: str, mutants: dict[str, Sequence[Callable[..., Any]]], see
         for function in functions:
             verdicts = [verdict_on(exercise, function, seed) for seed in range(rounds)]
             caught = sum(verdict.status == "not yet" for verdict in verdicts)
-            named = sum(verdict.mistake == mistake and mistake.lower() in verdict.message.lower() for verdict in verdicts)
+            named = sum(one.mistake == mistake and mistake.lower() in one.message.lower() for one in verdicts)
             counted.append((caught * seeds // rounds, named * seeds // rounds))
         yield Row(name, mistake, min(one[0] for one in counted), min(one[1] for one in counted))
 

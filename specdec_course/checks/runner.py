@@ -23,13 +23,14 @@ from specdec_course.checks import find_exercise
 from specdec_course.checks.answers import Answer
 from specdec_course.checks.exercise import Verdict
 from specdec_course.checks.judge import NOT_ATTEMPTED, judge, not_yet
+from specdec_course.checks.limits import PATIENCE
 from specdec_course.checks.worker import CELLS_S
 from specdec_course.errors import CourseError
 
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 180.0  # importing torch on a busy machine
 MAX_LINE = 16 << 20  # bytes of one observation
-_GRACE_S = 10.0
+_GRACE_S = 30.0
 
 
 def check_answers(answers: Sequence[Answer], folder: Path, seed: int = 0) -> Iterator[tuple[Answer, Verdict]]:
@@ -125,7 +126,11 @@ class _Worker:
         """Wait for the observation of the next answer and judge it; `is_lost` is set where the process is no more."""
         exercise = find_exercise(answer.exercise)
         started = self._message(_GRACE_S)
-        told = self._message(CELLS_S + exercise.seconds + _GRACE_S) if isinstance(started, dict) else started
+        told = (
+            self._message(2 * CELLS_S + PATIENCE * exercise.seconds + _GRACE_S)
+            if isinstance(started, dict)
+            else started
+        )
         if isinstance(told, dict) and started == {"start": exercise.id} and told.get("done") == exercise.id:
             if "observation" in told:
                 return judge(exercise, told["observation"], self.seed)
