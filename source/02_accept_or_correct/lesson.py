@@ -102,7 +102,11 @@ show(red_blue.draw(0.5, 0.8), alt=red_blue.describe(0.5, 0.8))
 # So the second way has probability max(0, p(y) − q(y)).
 #
 # Together: min(p(y), q(y)) + max(0, p(y) − q(y)) = p(y). If p is the smaller, the sum is p + 0. If q is the smaller, it
-# is q + (p − q). Either way p, **whatever q is**. A bad draft costs time. It never costs quality.
+# is q + (p − q). Either way p, **whatever q is**. A bad draft costs time. It never costs quality, since every token is
+# checked before a reader sees it.
+#
+# Compare that with quantisation, which also makes models faster. Quantisation changes what the target computes.
+# Speculation changes only how many passes it takes.
 
 # %% [markdown]
 # ## Do not believe it: count
@@ -312,6 +316,8 @@ laws = {
 }
 for name, emitted in laws.items():
     print(f"{name:26}", [f"{x:.4f}" for x in emitted.tolist()])
+models_swapped = law_of_step(p, accept_probability(q, p), residual(q, p))
+print("the two models exchanged  ", [f"{x:.4f}" for x in models_swapped.tolist()])
 
 # %% tags=["nbval-ignore-output"]
 from specdec_course.acceptance_figures import draw_laws
@@ -330,7 +336,8 @@ show(
 # - **Softmax of max(0, p − q).** These masses only need scaling. Softmax is for logits: it gives every token some mass,
 #   even those that had too much.
 # - **p and q swapped.** The text is fluent, drawn with confidence, and leans towards the draft. Nothing crashes. Only a
-#   comparison with p finds it.
+#   comparison with p finds it. Exchange the two models altogether (the last line above), and the text follows q
+#   exactly.
 # - **Argmax, judged as sampled.** The next section.
 # - **One number, used twice.** If u drew token x, then u is not uniform any more: it lies where x lies. Each purpose
 #   needs a number of its own.
@@ -620,6 +627,8 @@ except ValueError as error:
 #
 # With temperature 0 there is no luck left, and the texts must agree, token for token, as far as the arithmetic of the
 # machine agrees. (Two tokens with almost equal logits can still change places. A later stage shows this.)
+# Engines say it the same way: vLLM's documentation on speculative decoding promises losslessness up to the precision of
+# the hardware, and warns that the size of a batch can change logits.
 
 # %%
 drafter = pair.drafter("model")
