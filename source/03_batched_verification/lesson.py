@@ -601,6 +601,11 @@ show(
 )
 
 # %% [markdown]
+# First the right-hand plot, and the question about 4 rows. A plain step of 4 rows is itself a pass over 4 tokens. So
+# the jump from one token to several, if your device has one, is in $T_t$ already, and the curve may start flatter. What
+# remains is arithmetic. It grows with every token, and once it is what the device waits for, six times the tokens take
+# six times as long. Which of the two do you see?
+#
 # *Question.* Where does the stock curve jump on your machine, and how far? And why should it jump at all, if memory is
 # what we wait for? (A machine that is busy with other things shows little of this. Close them and measure again.)
 #
