@@ -12,8 +12,10 @@ from nbgrader.utils import determine_grade, is_grade
 from nbgrader.validator import Validator
 
 from specdec_course.building import stored
+from specdec_course.building.notebooks import make_notebook
 from specdec_course.building.products import products, strays
 from specdec_course.building.up_to_date import difference
+from specdec_course.checks import all_exercises
 from tests.notebooks.nbval_run import nbval
 
 ALL = products()
@@ -97,6 +99,20 @@ def test_the_solution_earns_all_points_as_nbgrader_reads_them(product):
             earned, most = determine_grade(cell)
             assert earned == most, cell["id"]
             assert [float(o.data["text/plain"]) for o in cell.outputs if o.output_type == "execute_result"] == [most]
+
+
+@each("exercise")
+def test_the_exercise_asks_all_that_is_checked_and_states_what_it_is_worth(product):
+    notebook, wanted = make_notebook(product), {e.id: e for e in all_exercises().values() if e.stage == product.stage}
+    roles = [(cell.metadata.specdec.role, cell.metadata.specdec.get("exercise")) for cell in notebook.cells]
+    assert [name for role, name in roles if role == "check"] == list(wanted)
+    assert 2 <= sum(role == "quiz" for role, _ in roles) <= 4
+    texts = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    for name, exercise in wanted.items():
+        worth = (
+            f"{exercise.points} points?, difficulty {exercise.difficulty}( of 5)?, (about )?{exercise.minutes} minutes"
+        )
+        assert re.search(rf"^## {re.escape(name)} .*\n\n\*{worth}", texts, re.MULTILINE), name
 
 
 @pytest.mark.smol

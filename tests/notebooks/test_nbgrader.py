@@ -67,7 +67,7 @@ def solve(release, solution, exercises):
 def grades_of_three_students(classroom, exercise, solution):
     """Release and grade, and return the points of a student who did nothing, one who did half, one who did all."""
     released = classroom.release()
-    assert released.cells == exercise.cells  # cell for cell, with ids, metadata, locks and checksums
+    assert released.cells == exercise.cells
     checks = [cell.metadata.specdec.exercise for cell in exercise.cells if cell.metadata.specdec.role == "check"]
     return [
         classroom.grade(student, solve(released, solution, checks[:number]))
@@ -85,6 +85,13 @@ def test_a_small_set_is_released_as_our_exercise_and_graded_by_what_was_solved(t
     assert nobody == {"07-check-1": 0, "07-check-2": 0, "07-manual-1": 0}  # no answer by hand: nothing to read
     assert somebody == {"07-check-1": 2, "07-check-2": 0, "07-manual-1": 0}
     assert everybody == {"07-check-1": 2, "07-check-2": 3, "07-manual-1": 0}
+
+
+@pytest.mark.parametrize("product", SOLUTIONS)
+def test_what_nbgrader_releases_from_a_solution_is_our_exercise(product, tmp_path, monkeypatch):
+    released = Classroom(tmp_path / "a class", product, monkeypatch).release()
+    shipped = nbformat.read(ROOT / "exercises" / product.goal.name, as_version=4)
+    assert released.cells == shipped.cells  # cell for cell, with ids, metadata, locks and checksums
 
 
 @pytest.mark.slow
