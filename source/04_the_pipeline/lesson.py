@@ -186,6 +186,12 @@ show(
     "cache is as long as the target's, except after full acceptance, when it is one shorter.",
 )
 
+# %%
+ahead = {entry.committed + entry.accepted + 1 - entry.target_after for entry in ledger.entries}
+behind = [entry.target_after - entry.draft_after for entry in ledger.entries]
+print("tokens that the text is ahead of the target's cache, over all rounds:", ahead)
+print("tokens that the draft's cache is behind the target's, round by round:", behind)
+
 # %% [markdown]
 # ## Where does a text end?
 #
@@ -278,6 +284,12 @@ show(
     "below it everywhere between 0 and 1: .590 at alpha = .8. Emitted over K + 1 starts at one fifth, for the token "
     "the target always adds, and is .672 at alpha = .8.",
 )
+
+# %%
+print("alpha   accepted / drafted   emitted a round, K = 4")
+for value in (0.2, 0.5, 0.8, 0.95):
+    emitted = float(expected_tokens(value, 4))
+    print(f"{value:5.2f}   {(emitted - 1) / 4:18.3f}   {emitted:22.3f}")
 
 # %% [markdown]
 # Whoever takes .59 for α and puts it into the formula for E predicts far too few tokens. In the last round of a text
@@ -378,6 +390,10 @@ show(
     alt="Three rows as chains of segments, one segment a round. The second row ends with its first round, at EOS; the "
     "others go on. The first segment of the third row is shorter: a draft in it was refused.",
 )
+
+# %%
+for row in range(len(prompts)):
+    print(f"row {row} got, round by round:", [len(result.tokens[row]) for result in rounds])
 
 # %% [markdown]
 # A batch shares the passes, and that is also its price: a pass goes on as long as the slowest row needs, and with many

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -40,6 +41,15 @@ class ToyBlocks(ToyTarget):
         return super().extend(tokens)
 
 
+def _itself(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
+
+
+def _given(function: Callable[..., Any], name: str) -> Made:
+    """Pass a function of ours to the learner's under this name."""
+    return Made(functools.partial(_itself, function), name)
+
+
 # --- 4.1 the draft and its cache
 
 
@@ -64,7 +74,7 @@ def _propose_cases(seed: int) -> Sequence[Case]:
                 "draft": _holding(text[:held]),
                 "text": text,
                 "draft_uniforms": torch.rand(count, generator=source, dtype=torch.float64),
-                "pick": Made(lambda: pick, "pick"),
+                "pick": _given(pick, "pick"),
             }
         )
         for text, held, count in fixed
@@ -72,7 +82,7 @@ def _propose_cases(seed: int) -> Sequence[Case]:
 
 
 def _holding(held: list[int]) -> Made:
-    return Made(lambda: ToyDraft([held]), f"a draft model whose cache holds {held}")
+    return Made(functools.partial(ToyDraft, [held]), f"a draft model whose cache holds {held}")
 
 
 def _drive_propose(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
@@ -359,11 +369,11 @@ def _loop_cases(seed: int) -> Sequence[Case]:
     return [
         Case(
             {
-                "target": Made(lambda held=prompt[:-1]: ToyBlocks([held]), f"a target that holds {prompt[:-1]}"),
+                "target": Made(functools.partial(ToyBlocks, [prompt[:-1]]), f"a target that holds {prompt[:-1]}"),
                 "draft": _holding([]),
                 "prompt": prompt,
-                "propose": Made(lambda: propose_greedily, "propose"),
-                "judge": Made(lambda: judge_greedily, "judge"),
+                "propose": _given(propose_greedily, "propose"),
+                "judge": _given(judge_greedily, "judge"),
                 "num_draft_tokens": count,
                 "max_new_tokens": budget,
                 "eos_ids": ids,
@@ -664,7 +674,7 @@ def _stream_cases(seed: int) -> Sequence[Case]:
         words = torch.randint(0, len(_WORDS), (int(torch.randint(2, 6, (), generator=source)),), generator=source)
         tokens = [token for word in words.tolist() for token in _WORDS[word]]
         fixed.append(tokens + ([5, 6] if place % 3 == 0 else []))
-    return [Case({"tokens": tokens, "decode": Made(lambda: decode_bytes, "decode")}) for tokens in fixed]
+    return [Case({"tokens": tokens, "decode": _given(decode_bytes, "decode")}) for tokens in fixed]
 
 
 def _drive_stream(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
@@ -813,7 +823,7 @@ def _batch_case(texts: list[list[int]], counts: list[int], number: int) -> Case:
             so_far.append((toy.favourite(so_far) + (place == wrong)) % VOCAB)
         drafts.append(so_far[len(text) :])
     held = [text[:-1] for text in texts]
-    target = Made(lambda: ToyTarget(held), f"a target whose rows hold {held}")
+    target = Made(functools.partial(ToyTarget, held), f"a target whose rows hold {held}")
     return Case({"target": target, "texts": texts, "drafts": drafts})
 
 
