@@ -1,6 +1,7 @@
 """A target, a draft and the tokenizer they share, loaded by name.
 
-load_pair("smol")                  SmolLM2-135M-Instruct, from the user's cache folder
+load_pair("smol")                  SmolLM2-135M-Instruct from the user's cache folder, and models/smol-draft
+load_pair("tiny")                  models/tiny-target and models/tiny-draft: loads in a second, continues plain prose
 load_pair("FOLDER+FOLDER")         any two local folders with full-attention causal LMs of transformers
 load_pair("OWNER/NAME+OWNER/NAME") the same from the Hugging Face hub, where there is a network
 """
@@ -26,6 +27,7 @@ from specdec_ref.device import best_device
 from specdec_ref.drafters import Drafter, ModelDrafter, NgramDrafter
 from specdec_ref.model import CachedLM
 
+OURS = {"smol": ("SmolLM2-135M-Instruct", "smol-draft"), "tiny": ("tiny-target", "tiny-draft")}
 DTYPES = ("float32", "bfloat16", "float16", "int8")
 
 
@@ -71,7 +73,7 @@ def load_pair(name: str = "smol", *, dtype: str = "float32", device: str | None 
     Parameters
     ----------
     name : str
-        "smol", or "TARGET+DRAFT" with two local folders or hub names.
+        "smol", "tiny", or "TARGET+DRAFT" with two local folders or hub names.
     dtype : str
         "float32", "bfloat16" or "float16"; or "int8" (weights in 8 bits, CPU only), which is another target.
     device : str or None
@@ -86,8 +88,8 @@ def load_pair(name: str = "smol", *, dtype: str = "float32", device: str | None 
     if dtype not in DTYPES:
         raise ValueError(f"dtype={dtype!r} is not known; known are {', '.join(DTYPES)}")
     place = best_device(device)
-    if name == "smol":
-        return _load_smol(dtype, place)
+    if name in OURS:
+        return _load_ours(name, dtype, place)
     target_name, draft_name = _split(name)
     target_folder, draft_folder = _find(target_name), _find(draft_name)
     tokenizer = _load_tokenizer(target_folder)
@@ -97,13 +99,20 @@ def load_pair(name: str = "smol", *, dtype: str = "float32", device: str | None 
     return Pair(name, target, draft, tokenizer, dtype)
 
 
-def _load_smol(dtype: str, place: torch.device) -> Pair:
-    folder = store.smol_folder()
-    with store.checking(folder):
-        model, tokenizer = _load_model(folder, dtype, place), _load_tokenizer(folder)
-    target = _as_lm(model, dtype, place, tokenizer, "SmolLM2-135M-Instruct")
-    draft = CachedLM(first_layers(target.model, 4), vocab_size=target.vocab_size, name="SmolLM2's first 4 layers")
-    return Pair("smol", target, draft, tokenizer, dtype)
+def _load_ours(name: str, dtype: str, place: torch.device) -> Pair:
+    """Load a pair of the course. Checksums are compared while the weights are read."""
+    target_name, draft_name = OURS[name]
+    target_folder = store.smol_folder() if name == "smol" else store.trained_folder(target_name)
+    draft_folder = store.trained_folder(draft_name)
+    # A draft may be rounded as one likes: q is then what the rounded draft says, and the text stays the target's. Three
+    # quarters of smol-draft is its output layer, so with 8 bits a draft step takes not much more than half the time.
+    draft_dtype = "int8" if name == "smol" and place.type == "cpu" else dtype
+    with store.checking(target_folder), store.checking(draft_folder):
+        tokenizer = _load_tokenizer(target_folder)
+        target = _as_lm(_load_model(target_folder, dtype, place), dtype, place, tokenizer, target_name)
+        draft_model = _load_model(draft_folder, draft_dtype, place)
+        draft = _as_lm(draft_model, draft_dtype, place, tokenizer, draft_name)
+    return Pair(name, target, draft, tokenizer, dtype)
 
 
 def first_layers(model: PreTrainedModel, count: int) -> PreTrainedModel:
@@ -168,7 +177,8 @@ def _split(name: str) -> tuple[str, str]:
         if Path(target).is_dir() and Path(draft).is_dir():
             return target, draft
     if not cuts:
-        raise ValueError(f'pair={name!r} is not known: it is "smol", or "TARGET+DRAFT" with two folders or hub names')
+        known = ", ".join(f'"{ours}"' for ours in OURS)
+        raise ValueError(f'pair={name!r} is not known: it is {known}, or "TARGET+DRAFT" with two folders or hub names')
     return cuts[0]
 
 

@@ -39,6 +39,16 @@ def smol_folder() -> Path:
     return home() / "models" / "SmolLM2-135M-Instruct"
 
 
+def trained_folder(name: str) -> Path:
+    """Where a model that this course trained lies: `models/` beside the packages, part of the repository."""
+    return Path(__file__).resolve().parents[1] / "models" / name
+
+
+def _remedy(folder: Path) -> str:
+    ours = trained_folder(folder.name) == folder.resolve()
+    return f"restore it with `git checkout -- models/{folder.name}`" if ours else REMEDY
+
+
 def sha256(path: Path, advance: Advance = _ignore) -> str:
     """SHA-256 of a file in hex; `advance` is told the bytes of each block read, for a progress bar."""
     digest = hashlib.sha256()
@@ -71,13 +81,13 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     if not path.is_file():
         state = "is not finished (it has no manifest.json)" if folder.is_dir() else "is not there"
-        raise ValueError(f"the model folder {folder} {state}: {REMEDY}")
+        raise ValueError(f"the model folder {folder} {state}: {_remedy(folder)}")
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         for entry in manifest["files"].values():
             _ = int(entry["size"]), str(entry["sha256"])
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise ValueError(f"the model file {path} is damaged: {REMEDY}") from None
+        raise ValueError(f"the model file {path} is damaged: {_remedy(folder)}") from None
     return manifest
 
 
@@ -121,17 +131,17 @@ def check_sizes(folder: Path) -> dict[str, Any]:
     for name, entry in manifest["files"].items():
         path = folder / name
         if not path.is_file():
-            raise ValueError(f"the model file {path} is missing: {REMEDY}")
+            raise ValueError(f"the model file {path} is missing: {_remedy(folder)}")
         size = path.stat().st_size
         if size != entry["size"]:
-            raise ValueError(f"the model file {path} is damaged ({size} bytes, not {entry['size']}): {REMEDY}")
+            raise ValueError(f"the model file {path} is damaged ({size} bytes, not {entry['size']}): {_remedy(folder)}")
     return manifest
 
 
 def _check_contents(folder: Path, manifest: dict[str, Any], advance: Advance = _ignore) -> None:
     for name, entry in manifest["files"].items():
         if sha256(folder / name, advance) != entry["sha256"]:
-            raise ValueError(f"the model file {folder / name} is damaged (its SHA-256 differs): {REMEDY}")
+            raise ValueError(f"the model file {folder / name} is damaged (its SHA-256 differs): {_remedy(folder)}")
 
 
 def total_size(folder: Path) -> int:

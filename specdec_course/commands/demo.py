@@ -8,9 +8,9 @@ import typer
 
 
 def demo(
-    pair: Annotated[str, typer.Option(help='"smol", or "TARGET+DRAFT" with two folders or hub names.')] = "smol",
-    drafter: Annotated[str, typer.Option(help='Who drafts: "model" or "ngram".')] = "ngram",
-    prompt: Annotated[str | None, typer.Option(help="The text to answer. Default: edit a small function.")] = None,
+    pair: Annotated[str, typer.Option(help='"smol", "tiny", or "TARGET+DRAFT", two folders or hub names.')] = "smol",
+    drafter: Annotated[str, typer.Option(help='Who drafts: "model" or "ngram".')] = "model",
+    prompt: Annotated[str | None, typer.Option(help="The text to answer. Default: edit a short class.")] = None,
     k: Annotated[int, typer.Option("--k", help="Draft tokens per round.")] = 5,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
     max_new_tokens: Annotated[int, typer.Option(help="Longest answer, in tokens.")] = 128,
@@ -33,7 +33,8 @@ def demo(
         from specdec_ref.sampling import SamplingSettings
 
         settings = SamplingSettings(temperature=temperature)
-        text = show.DEFAULT_PROMPT if prompt is None else prompt
+        usual = show.OPENING if pair == "tiny" else show.DEFAULT_PROMPT
+        text = usual if prompt is None else prompt
         request = show.Request(text, k, settings, max_new_tokens, batch, seed)
         models = load_pair(pair, dtype=dtype, device=device)
         if as_json:
