@@ -176,7 +176,7 @@ def test_json_prints_one_object_and_nothing_else():
     assert done.returncode == 0, done.stderr
     numbers = json.loads(done.stdout)
     assert set(KEYS) <= set(numbers)
-    assert (numbers["drafter"], numbers["pair"], numbers["dtype"]) == ("ngram", "smol", "float32")
+    assert (numbers["drafter"], numbers["pair"], numbers["dtype"]) == ("model", "smol", "float32")
     assert numbers["text_equal"] is True
     assert numbers["new_tokens"] == 24
     assert numbers["accepted"] > 0
