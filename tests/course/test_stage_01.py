@@ -55,7 +55,8 @@ def test_draw_picks_the_references_token_for_every_number(solution):
     source = torch.Generator().manual_seed(0)
     probs = torch.randn(30, generator=source, dtype=torch.float64).softmax(-1)
     probs[[0, 7, 29]] = 0.0
-    numbers = torch.cat([torch.rand(300, generator=source, dtype=torch.float64), torch.tensor([0.0, 1 - 2.0**-53])])
+    ends = torch.tensor([0.0, 1 - 2.0**-53], dtype=torch.float64)  # the smallest and the largest number there is
+    numbers = torch.cat([torch.rand(300, generator=source, dtype=torch.float64), ends])
     wanted = sampling.draw(probs.expand(len(numbers), -1), numbers).tolist()
     assert [solution["draw"](probs, number) for number in numbers.tolist()] == wanted
 
