@@ -7,6 +7,7 @@ that runs a learner's code.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -38,8 +39,17 @@ def spread(number: int) -> Made:
     Where all thresholds of a law are multiples of 1/number, every way to cut the unit interval into pieces gives the
     same counts: the law is observed exactly, whatever the order in which somebody adds up the probabilities.
     """
-    points = [(place + 0.5) / number for place in range(number)]
-    return Made(lambda: points, f"each of {number} evenly spaced numbers in turn")
+    return Made(_Spread(number), f"each of {number} evenly spaced numbers in turn")
+
+
+@dataclass(frozen=True)
+class _Spread:
+    """Makes the numbers of a spread; prints alike each time, as cases of the same seed should."""
+
+    number: int
+
+    def __call__(self) -> list[float]:
+        return [(place + 0.5) / self.number for place in range(self.number)]
 
 
 def for_each_uniform(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
