@@ -15,6 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
+from specdec_ref import trees
+from specdec_ref.device import upload
 from specdec_ref.sampling import draw
 
 
@@ -28,10 +30,13 @@ class Verification:
         Length of the accepted prefix of the draft: 0..K.
     next_token : Tensor [B] int64
         The token after that prefix: the correction of the first refused token, or the bonus if none was refused.
+    path : Tensor [B, D] int64, or None
+        For a tree of depth D: the accepted nodes in order, padded with 0. None: a chain, whose path is 0, 1, 2, ...
     """
 
     num_accepted: torch.Tensor
     next_token: torch.Tensor
+    path: torch.Tensor | None = None
 
 
 def accept_probability(target_prob: torch.Tensor, draft_prob: torch.Tensor) -> torch.Tensor:
@@ -146,6 +151,82 @@ def verify_chain(
     return Verification(num_accepted, next_token)
 
 
+def verify_tree(
+    target_probs: torch.Tensor,
+    draft_tokens: torch.Tensor,
+    parents: torch.Tensor,
+    uniforms: torch.Tensor,
+    num_drafted: torch.Tensor | None = None,
+    *,
+    check: bool = True,
+) -> Verification:
+    """Judge a tree of draft tokens: sample the target at each node, and descend while the draw is a child.
+
+    The draw is the target's own, so the text follows p whatever the tree holds; the tree only decides how many draws
+    one pass can serve. This is exact for any tree that was chosen without looking at the uniforms. (For a chain it
+    accepts a token with probability p, as `verify_chain` does for a deterministic draft.)
+
+    Parameters
+    ----------
+    target_probs : Tensor [B, N+1, V]
+        Row 0 is the target's law after the text, row i+1 its law after node i.
+    draft_tokens : Tensor [B, N] int64
+        The nodes. N may be 0: then `next_token` is a plain draw from the target.
+    parents : Tensor [B, N] int64 on the host
+        The parent of each node: -1 for a child of the text, else an earlier node.
+    uniforms : Tensor [B, D+1] in [0, 1)
+        One number for the draw at each depth; D is the depth of the deepest node (0 without nodes).
+    num_drafted : Tensor [B] int64, or None
+        How many nodes each row really has; later ones are padding. None: all N.
+    check : bool
+        Raise for bad probabilities, tokens and twins. The decoder turns this off and checks once a round.
+
+    Returns
+    -------
+    Verification of num_accepted [B], next_token [B] and path [B, D].
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, a parent does not come before its child, two children of a node are the same token, a
+        probability is NaN, or a token or length is out of range.
+
+    Source
+    ------
+    Tree attention: Miao et al. 2024, "SpecInfer" (arXiv 2305.09781); Cai et al. 2024, "Medusa" (arXiv 2401.10774).
+    """
+    batch, count = draft_tokens.shape
+    device = draft_tokens.device
+    depth = trees.depths(parents)  # [B, N], and refuses parents after children
+    deepest = int(depth.max()) if depth.numel() else 0
+    _check_tree_shapes(target_probs, draft_tokens, parents, uniforms, num_drafted, deepest)
+    if num_drafted is None:
+        num_drafted = torch.full((batch,), count, device=device)
+    drafted = torch.arange(count, device=device) < num_drafted[:, None]  # [B, N]
+    parents = upload(parents, device)
+    if check:
+        _refuse_outside(0, target_probs.shape[-1] - 1, draft_tokens=draft_tokens)
+        _refuse_outside(0, count, num_drafted=num_drafted)
+        _refuse_nan(target_probs=target_probs)
+        if bool((twin := trees.twins(draft_tokens, parents, drafted)).any()):
+            raise ValueError(f"draft_tokens: row {int(twin.nonzero()[0])} has two children of a node with one token")
+
+    rows = torch.arange(batch, device=device)
+    place = torch.full((batch,), -1, device=device)  # the node each row has come to; -1 is the text
+    path = torch.zeros(batch, deepest, dtype=torch.int64, device=device)
+    num_accepted = torch.zeros(batch, dtype=torch.int64, device=device)
+    next_token = draw(target_probs[:, 0], uniforms[:, 0])
+    for level in range(deepest):
+        is_next = drafted & (parents == place[:, None]) & (draft_tokens == next_token[:, None])  # [B, N]: one at most
+        goes_on = is_next.any(1) & (num_accepted == level)
+        place = torch.where(goes_on, is_next.long().argmax(1), place)
+        path[:, level] = torch.where(goes_on, place, 0)
+        num_accepted = num_accepted + goes_on
+        drawn = draw(target_probs[rows, place + 1], uniforms[:, level + 1])
+        next_token = torch.where(goes_on, drawn, next_token)
+    return Verification(num_accepted, next_token, path)
+
+
 def _refused_draft_probs(
     draft_tokens: torch.Tensor,
     draft_probs: torch.Tensor | None,
@@ -209,3 +290,26 @@ def _check_shapes(
     for name, (tensor, shape) in wanted.items():
         if tensor is not None and tuple(tensor.shape) != shape:
             raise ValueError(f"{name} has shape {tuple(tensor.shape)}; {batch} rows of {width} drafts need {shape}")
+
+
+def _check_tree_shapes(
+    target_probs: torch.Tensor,
+    draft_tokens: torch.Tensor,
+    parents: torch.Tensor,
+    uniforms: torch.Tensor,
+    num_drafted: torch.Tensor | None,
+    deepest: int,
+) -> None:
+    batch, count = draft_tokens.shape
+    wanted = {
+        "target_probs": (target_probs, (batch, count + 1, target_probs.shape[-1])),
+        "parents": (parents, (batch, count)),
+        "uniforms": (uniforms, (batch, deepest + 1)),
+        "num_drafted": (num_drafted, (batch,)),
+    }
+    for name, (tensor, shape) in wanted.items():
+        if tensor is not None and tuple(tensor.shape) != shape:
+            raise ValueError(
+                f"{name} has shape {tuple(tensor.shape)}; "
+                f"{batch} trees of {count} nodes and depth {deepest} need {shape}"
+            )

@@ -15,13 +15,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from numbers import Integral
 
 import torch
+from torch.nn import functional
 
 from specdec_ref import device as host
-from specdec_ref.acceptance import Verification, verify_chain
+from specdec_ref import trees
+from specdec_ref.acceptance import Verification, verify_chain, verify_tree
 from specdec_ref.drafters.base import Draft, Drafter
 from specdec_ref.model import CachedLM
 from specdec_ref.rows import Round, Rows, Stop
 from specdec_ref.sampling import Purpose, SamplingSettings, draw, healthy_rows, probabilities
+from specdec_ref.typical import Typical
 
 
 def generate(
@@ -90,11 +93,12 @@ def speculate(
     max_new_tokens: int = 128,
     stop: Stop = Stop(),  # noqa: B008 - frozen
     seeds: int | Sequence[int] | None = 0,
+    typical: Typical | None = None,
 ) -> Iterator[Round]:
     """Decode speculatively: a round drafts up to K tokens per row and emits 1 to K+1, for one pass of the target.
 
-    The text follows the target's own law exactly, whatever the drafter proposes. With greedy settings it is the text of
-    `generate`, up to the target's numerical ties.
+    The text follows the target's own law exactly, whatever the drafter proposes, unless `typical` is given. With
+    greedy settings it is the text of `generate`, up to the target's numerical ties.
 
     Parameters
     ----------
@@ -103,7 +107,10 @@ def speculate(
     drafter : Drafter
         Proposes; see `specdec_ref.drafters`. Left unchanged: each call works on a drafter of its own.
     num_draft_tokens : int
-        K >= 0, the most that is drafted in a round. The budget caps it near the end.
+        K >= 0, the most that is drafted in a round; for a tree, its depth. The budget caps it near the end.
+    typical : Typical or None
+        LOSSY: accept what is typical of the target instead of what it would have said; see `specdec_ref.typical`.
+        None, the default, is exact.
 
     Yields
     ------
@@ -117,15 +124,21 @@ def speculate(
     """
     num_draft_tokens = _whole("num_draft_tokens", num_draft_tokens)
     rows = _open_rows(target, prompts, settings, max_new_tokens, stop, seeds)
-    return _speculative_rounds(target, drafter.fresh(target, rows), rows, num_draft_tokens)
+    return _speculative_rounds(target, drafter.fresh(target, rows), rows, num_draft_tokens, typical)
 
 
-def _speculative_rounds(target: CachedLM, drafter: Drafter, rows: Rows, num_draft_tokens: int) -> Iterator[Round]:
+def _speculative_rounds(
+    target: CachedLM, drafter: Drafter, rows: Rows, num_draft_tokens: int, typical: Typical | None
+) -> Iterator[Round]:
     lm = target.fresh(len(rows))
     if any(rows.finished):
         yield rows.report()  # these rows have no budget at all
     _drop_finished(rows, lm, drafter)
-    lm.prefill([tokens[:-1] for tokens in rows.tokens])
+    prompts = [tokens[:-1] for tokens in rows.tokens]
+    if not drafter.wants_features:
+        lm.prefill(prompts)
+    elif len(rows):
+        drafter.take_features(lm.prefill_with_features(prompts), torch.tensor([len(tokens) for tokens in prompts]))
     while len(rows):
         # A round emits at most one token more than it drafts, so the budget caps the draft.
         limits = [min(num_draft_tokens, remaining - 1) for remaining in rows.remaining]
@@ -133,28 +146,75 @@ def _speculative_rounds(target: CachedLM, drafter: Drafter, rows: Rows, num_draf
         draft.check(limits, target.vocab_size)
 
         block = torch.cat([rows.last_tokens(), draft.tokens], dim=1)  # [B, 1+K]
-        logits = lm.extend(block, 1 + draft.counts)  # [B, 1+K, V], in ONE pass for all rows
+        # The last committed token is the tree's root: node i of the draft is node i+1 of the block.
+        parents = None if draft.parents is None else functional.pad(draft.parents + 1, (1, 0), value=-1)
+        features = None
+        if drafter.wants_features:
+            logits, features = lm.extend_with_features(block, 1 + draft.counts, parents=parents)  # and [B, 1+K, D]
+        else:
+            logits = lm.extend(block, 1 + draft.counts, parents=parents)  # [B, 1+K, V], in ONE pass for all rows
+        verdict = _judge(draft, logits, rows, typical)
+        drafts, verdict = _read_round(draft, verdict, logits, rows, target)
+
+        features = _keep_accepted(lm, draft, verdict, features)
+        drafter.commit(verdict)
+        if features is not None:
+            drafter.take_features(features, 1 + verdict.num_accepted)
+        accepted = verdict.num_accepted.tolist()
+        emitted = [
+            [*(tokens[node] for node in path[:kept]), following]
+            for tokens, path, kept, following in zip(
+                drafts, _paths(draft, verdict), accepted, verdict.next_token.tolist(), strict=True
+            )
+        ]
+        yield rows.commit(emitted, drafts, accepted)
+        _drop_finished(rows, lm, drafter)
+
+
+def _judge(draft: Draft, logits: torch.Tensor, rows: Rows, typical: Typical | None) -> Verification:
+    """Judge a draft, chain or tree, by the target's logits [B, 1+K, V]."""
+    counts = host.upload(draft.counts, rows.device)
+    if draft.parents is None and typical is None:
         target_probs = probabilities(logits, rows.settings, rows.history(draft.tokens), check=False)
-        verdict = verify_chain(
+        return verify_chain(
             target_probs,
             draft.tokens,
             draft.probs,
             rows.uniforms(Purpose.ACCEPT, draft.width),
             rows.uniforms(Purpose.CORRECT),
-            host.upload(draft.counts, rows.device),
+            counts,
             check=False,
         )
-        drafts, verdict = _read_round(draft, verdict, logits, rows, target)
+    parents = trees.chain(*draft.tokens.shape) if draft.parents is None else draft.parents
+    history = rows.history(draft.tokens, trees.ancestors(parents))
+    target_probs = probabilities(logits, rows.settings, history, check=False)
+    if typical is not None:
+        uniforms = rows.uniforms(Purpose.CORRECT)
+        return typical.verify(target_probs, draft.tokens, parents, uniforms, counts)
+    deepest = int(trees.depths(parents).max()) if draft.width else 0
+    uniforms = rows.uniforms(Purpose.CORRECT, deepest + 1)
+    return verify_tree(target_probs, draft.tokens, parents, uniforms, counts, check=False)
 
+
+def _keep_accepted(
+    lm: CachedLM, draft: Draft, verdict: Verification, features: torch.Tensor | None
+) -> torch.Tensor | None:
+    """Keep the accepted tokens in the cache, and return the features of what is kept, first among any others."""
+    if verdict.path is None:
         lm.rollback(draft.counts - verdict.num_accepted)
-        drafter.commit(verdict)
-        accepted = verdict.num_accepted.tolist()
-        emitted = [
-            [*tokens[:kept], following]
-            for tokens, kept, following in zip(drafts, accepted, verdict.next_token.tolist(), strict=True)
-        ]
-        yield rows.commit(emitted, drafts, accepted)
-        _drop_finished(rows, lm, drafter)
+        return features
+    path = functional.pad(verdict.path + 1, (1, 0))  # [B, 1+D]: the last committed token, then the accepted nodes
+    start = lm.cache.lengths - (1 + draft.counts)
+    lm.cache.keep_path(start, path, (1 + verdict.num_accepted).tolist())
+    if features is None:
+        return None
+    place = host.upload(path, features.device)[..., None].expand(-1, -1, features.shape[2])
+    return features.gather(1, place)
+
+
+def _paths(draft: Draft, verdict: Verification) -> list[list[int]]:
+    """Return which draft tokens each row accepted, in order; more may follow those that count."""
+    return [list(range(draft.width))] * len(draft.tokens) if verdict.path is None else verdict.path.tolist()
 
 
 def _read_round(
@@ -164,12 +224,14 @@ def _read_round(
     healthy = healthy_rows(logits)  # [B, 1+K]; rows after a shorter draft are padding, and may be anything
     real = torch.arange(1 + draft.width, device=rows.device) <= host.upload(draft.counts, rows.device)[:, None]
     flags = [(healthy | ~real).all(1), draft.plausible(rows.device)]
-    columns = [verdict.num_accepted, verdict.next_token, *flags]
-    packet = host.read(torch.cat([torch.stack([column.long() for column in columns], 1), draft.tokens], 1))
+    columns = torch.stack([column.long() for column in (verdict.num_accepted, verdict.next_token, *flags)], 1)
+    paths = draft.tokens[:, :0] if verdict.path is None else verdict.path
+    packet = host.read(torch.cat([columns, draft.tokens, paths], 1))
     _refuse_sick_rows(packet[:, 2].tolist(), rows, target)
     draft.refuse_implausible(packet[:, 3].tolist(), rows.original)
-    drafts = [tokens[:count] for tokens, count in zip(packet[:, 4:].tolist(), draft.counts.tolist(), strict=True)]
-    return drafts, Verification(packet[:, 0], packet[:, 1])
+    tokens, paths = packet[:, 4 : 4 + draft.width], packet[:, 4 + draft.width :]
+    drafts = [line[:count] for line, count in zip(tokens.tolist(), draft.counts.tolist(), strict=True)]
+    return drafts, Verification(packet[:, 0], packet[:, 1], None if verdict.path is None else paths)
 
 
 def collect(rounds: Iterable[Round]) -> list[list[int]]:

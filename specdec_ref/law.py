@@ -20,7 +20,8 @@ from itertools import product
 import torch
 from torch.nn import functional
 
-from specdec_ref.acceptance import Verification, accept_probability, residual, verify_chain
+from specdec_ref import trees
+from specdec_ref.acceptance import Verification, accept_probability, residual, verify_chain, verify_tree
 
 Text = tuple[int, ...]  # token ids; two at least where a table has to continue it
 Round = list[torch.Tensor]  # entry j: the probability that a round emits exactly these j+1 tokens, [V] * (j+1)
@@ -129,6 +130,65 @@ def chain_thresholds(p: torch.Tensor, tokens: torch.Tensor, q: torch.Tensor) -> 
     q_drafted = q.gather(-1, tokens[..., None])
     laws = torch.cat([p, residual(p[:, :width], q)], dim=1)  # [D, 2K+1, V]
     return accept_probability(p_drafted, q_drafted), laws.cumsum(-1).flatten(1)
+
+
+@dataclass(frozen=True)
+class Trees:
+    """Every tree that may be proposed after some text: tokens and parents [D, N], the probability of each, weights [D].
+
+    A tree is judged without a q: it may have been chosen in any way that does not look at the uniforms.
+    """
+
+    tokens: torch.Tensor
+    parents: torch.Tensor
+    weights: torch.Tensor
+    num_drafted: torch.Tensor | None = None
+
+
+def fixed_tree(tokens: Text, parents: tuple[int, ...]) -> Trees:
+    """Return the one tree of a deterministic drafter."""
+    return Trees(torch.tensor([tokens]).long(), torch.tensor([parents]).long(), torch.ones(1, dtype=torch.float64))
+
+
+def tree_probs(table: torch.Tensor, text: Text, tokens: torch.Tensor, parents: torch.Tensor) -> torch.Tensor:
+    """Return the law after `text`, and the law after each node of the trees [D, N]: [D, N+1, V]."""
+    ends = torch.cat([torch.tensor(text[-1]).expand(len(tokens), 1), tokens], dim=1)  # [D, N+1]: each place's token
+    before = ends.gather(1, parents + 1)  # [D, N]: the token of each node's parent
+    return torch.cat([table[text[-2], text[-1]].expand(len(tokens), 1, -1), table[before, tokens]], dim=1)
+
+
+def tree_round_law(
+    table: torch.Tensor, drafts: Trees, text: Text, verify: Callable[..., Verification] = verify_tree
+) -> Round:
+    """Return the law of what a round with a tree emits after `text`: `verify` is called in every cell of uniform space.
+
+    The outcome changes only where a uniform number crosses a step of the law it draws from. Each axis is cut at the
+    steps of every node's law, so that the proof need not know which is right.
+
+    Parameters
+    ----------
+    table : Tensor [V, V, V] float64
+        The target.
+    drafts : Trees
+        What may be drafted.
+    verify : callable
+        `verify_tree`, or a rule under test with the same arguments.
+    """
+    p = tree_probs(table, text, drafts.tokens, drafts.parents)  # [D, N+1, V]
+    depth = int(trees.depths(drafts.parents).max()) if drafts.tokens.shape[1] else 0
+    points, sizes = _cells(p.cumsum(-1).flatten(1), 0.5)  # [D, C] each
+    choice = _all_sequences(points.shape[1], depth + 1)  # [M, depth + 1]: a cell on each axis
+    weight = drafts.weights[:, None] * sizes[:, choice].prod(-1)  # [D, M]
+    draft, chosen = (weight > 0).nonzero(as_tuple=True)  # [B] each: the cells that are not empty
+    outcome = verify(
+        p[draft],
+        drafts.tokens[draft],
+        drafts.parents[draft],
+        points[draft[:, None], choice[chosen]],
+        None if drafts.num_drafted is None else drafts.num_drafted[draft],
+    )
+    assert outcome.path is not None
+    return _collect(outcome, drafts.tokens[draft].gather(1, outcome.path), weight[draft, chosen], len(table))
 
 
 def text_law(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -63,10 +63,18 @@ class CachedLM:
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> None:
         """Read ragged texts into the cache without asking for logits. A text may be empty."""
-        longest = max(map(len, prompts), default=0)
-        for start in range(0, longest, PREFILL_BLOCK):
-            tokens, counts = pad([prompt[start : start + PREFILL_BLOCK] for prompt in prompts])
+        for tokens, counts in prompt_blocks(prompts):
             self.extend(upload(tokens, self.device), counts, last_only=True)
+
+    def prefill_with_features(self, prompts: Sequence[Sequence[int]]) -> torch.Tensor:
+        """Read texts as `prefill` does, and return their features, [B, T, D]; T is the longest text's length."""
+        blocks = [
+            self.extend_with_features(upload(tokens, self.device), counts, last_only=True)[1]
+            for tokens, counts in prompt_blocks(prompts)
+        ]
+        if not blocks:
+            return torch.zeros(len(prompts), 0, self.feature_width, dtype=self.model.dtype, device=self.device)
+        return torch.cat(blocks, dim=1)
 
     @torch.inference_mode()
     def extend(
@@ -94,6 +102,38 @@ class CachedLM:
         -------
         Tensor [B, T, V] of logits over the real vocabulary; row t is the law of the token after `tokens[:, t]`.
         """
+        return self._pass(tokens, counts, parents, last_only)[0]
+
+    @torch.inference_mode()
+    def extend_with_features(
+        self,
+        tokens: torch.Tensor,
+        counts: torch.Tensor | None = None,
+        *,
+        parents: torch.Tensor | None = None,
+        last_only: bool = False,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Run a pass as `extend` does, and return its features too: [B, T, D] for every token, `last_only` or not.
+
+        A feature is the last hidden state after the final norm: what the output layer reads.
+        """
+        logits, features = self._pass(tokens, counts, parents, last_only, features=True)
+        assert features is not None
+        return logits, features
+
+    @property
+    def feature_width(self) -> int:
+        """D, the width of the features; 0 for a model that has none."""
+        return int(getattr(self.model.config.get_text_config(), "hidden_size", 0))
+
+    def _pass(
+        self,
+        tokens: torch.Tensor,
+        counts: torch.Tensor | None,
+        parents: torch.Tensor | None,
+        last_only: bool,
+        features: bool = False,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
         length = tokens.shape[1]
         self.cache.begin_pass(length)
         offsets, sees = block_shape(len(tokens), length, parents)
@@ -108,24 +148,15 @@ class CachedLM:
         }
         if last_only and "logits_to_keep" in self._arguments:
             arguments["logits_to_keep"] = 1
-        logits = self.model(**arguments).logits
+        if features:
+            arguments["output_hidden_states"] = True
+        output = self.model(**arguments)
         self.cache.advance(length if counts is None else counts)
-        return logits[..., -1:, : self.vocab_size] if last_only else logits[..., : self.vocab_size]
+        logits = output.logits[..., -1:, : self.vocab_size] if last_only else output.logits[..., : self.vocab_size]
+        return logits, output.hidden_states[-1] if features else None
 
     def _mask(self, sees: torch.Tensor) -> torch.Tensor:
-        """Return the additive attention mask [B, 1, T, S]: 0 where a query may look, the lowest number elsewhere.
-
-        `sees` [B or 1, T, T] on the host tells which tokens of the block each token of the block looks at.
-        """
-        batch, length = len(self.cache.lengths), sees.shape[1]
-        slots = int(self.cache.lengths.max()) + length
-        lengths = upload(self.cache.lengths, self.device)[:, None, None]  # [B, 1, 1]
-        offset = torch.arange(slots, device=self.device) - lengths  # [B, 1, S]: slot number within the block
-        in_block = upload(sees, self.device).bool().expand(batch, -1, -1)
-        in_block = in_block.gather(2, offset.clamp(0, length - 1).expand(-1, length, -1))  # [B, T, S]
-        visible = (offset < 0) | (in_block & (offset < length))
-        dtype = self.model.dtype
-        return torch.zeros((), dtype=dtype, device=self.device).masked_fill(~visible, torch.finfo(dtype).min)[:, None]
+        return attention_mask(self.cache.lengths, sees, self.model.dtype, self.device)
 
     def rollback(self, counts: torch.Tensor | Sequence[int]) -> None:
         """Forget the last `counts` [B] tokens of each row."""
@@ -134,6 +165,34 @@ class CachedLM:
     def select(self, rows: Sequence[int]) -> None:
         """Keep only these rows."""
         self.cache.select(rows)
+
+
+def attention_mask(lengths: torch.Tensor, sees: torch.Tensor, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Return the additive attention mask [B, 1, T, S]: 0 where a query may look, the lowest number elsewhere.
+
+    Parameters
+    ----------
+    lengths : Tensor [B] on the host
+        Tokens of each row in the cache, before the block.
+    sees : Tensor [B or 1, T, T] on the host
+        Which tokens of the block each token of the block looks at; see `block_shape`.
+    dtype, device
+        Of the mask.
+    """
+    batch, length = len(lengths), sees.shape[1]
+    slots = int(lengths.max()) + length
+    offset = torch.arange(slots, device=device) - upload(lengths, device)[:, None, None]  # [B, 1, S]: within the block
+    in_block = upload(sees, device).bool().expand(batch, -1, -1)
+    in_block = in_block.gather(2, offset.clamp(0, length - 1).expand(-1, length, -1))  # [B, T, S]
+    visible = (offset < 0) | (in_block & (offset < length))
+    return torch.zeros((), dtype=dtype, device=device).masked_fill(~visible, torch.finfo(dtype).min)[:, None]
+
+
+def prompt_blocks(prompts: Sequence[Sequence[int]]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Cut ragged texts into blocks of `PREFILL_BLOCK` tokens: each block right-padded [B, T], with its counts [B]."""
+    longest = max(map(len, prompts), default=0)
+    for start in range(0, longest, PREFILL_BLOCK):
+        yield pad([prompt[start : start + PREFILL_BLOCK] for prompt in prompts])
 
 
 def _context(config: PretrainedConfig) -> int:

@@ -148,17 +148,19 @@ class Rows:
         """Return each row's last committed token, [B, 1], on the device: the one its cache does not hold yet."""
         return upload([[tokens[-1]] for tokens in self.tokens], self.device)
 
-    def history(self, drafted: torch.Tensor | None = None) -> torch.Tensor | None:
+    def history(self, drafted: torch.Tensor | None = None, before: torch.Tensor | None = None) -> torch.Tensor | None:
         """Return what the repetition penalty looks at, or None when there is no penalty.
 
         Parameters
         ----------
         drafted : Tensor [B, K] int64, or None
             Draft tokens after the committed text.
+        before : Tensor [B, K+1, K] bool on the host, or None
+            Which drafts each entry sees, for a tree. None: a chain, where entry i sees the drafts before i.
 
         Returns
         -------
-        Tensor [B, N] without drafts; [B, K+1, N+K] with: entry i sees the committed text and the drafts before i.
+        Tensor [B, N] without drafts; [B, K+1, N+K] with: each entry sees the committed text and drafts before it.
         """
         if self.settings.repetition_penalty == 1:
             return None
@@ -166,8 +168,9 @@ class Rows:
         if drafted is None:
             return committed
         width = drafted.shape[1]
-        before = torch.ones(width + 1, width, dtype=torch.bool, device=self.device).tril(-1)  # [K+1, K]
-        drafts = torch.where(before, drafted[:, None], -1)  # [B, K+1, K]
+        if before is None:
+            before = torch.ones(1, width + 1, width, dtype=torch.bool).tril(-1)
+        drafts = torch.where(upload(before, self.device).bool(), drafted[:, None], -1)  # [B, K+1, K]
         return torch.cat([committed[:, None].expand(-1, width + 1, -1), drafts], dim=-1)
 
     def uniforms(self, purpose: Purpose, width: int | None = None) -> torch.Tensor:

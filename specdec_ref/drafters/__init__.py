@@ -1,7 +1,9 @@
 """Who drafts: one file per method, all behind the same two calls, `propose` and `commit`."""
 
 from specdec_ref.drafters.base import Draft, Drafter
+from specdec_ref.drafters.eagle import EagleDrafter
+from specdec_ref.drafters.medusa import MedusaDrafter
 from specdec_ref.drafters.model import ModelDrafter
 from specdec_ref.drafters.ngram import NgramDrafter
 
-__all__ = ["Draft", "Drafter", "ModelDrafter", "NgramDrafter"]
+__all__ = ["Draft", "Drafter", "EagleDrafter", "MedusaDrafter", "ModelDrafter", "NgramDrafter"]

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Self
 
 import torch
 
+from specdec_ref import trees
+from specdec_ref.device import upload
+
 if TYPE_CHECKING:
     from specdec_ref.acceptance import Verification
     from specdec_ref.model import CachedLM
@@ -24,18 +27,22 @@ class Draft:
     tokens : Tensor [B, K] int64, on the rows' device
         Right-padded with any valid id. K is the longest draft of the batch and may be 0.
     counts : Tensor [B] int64, on the host
-        How many tokens each row really drafted.
+        How many tokens each row really drafted. Of a tree these are its nodes.
     probs : Tensor [B, K, V], or None
         The law each token was really drawn from, after temperature and filters. None: the drafter is deterministic, so
         the law is a point mass on the token.
     healthy : Tensor [B, K] bool, or None
         Whether the drafter's own logits were a law at each token. None: nothing to doubt.
+    parents : Tensor [B, K] int64 on the host, or None
+        The draft is a tree: the parent of each node, -1 for a child of the text, else an earlier node (of padding too).
+        A tree has no `probs`. None: a chain.
     """
 
     tokens: torch.Tensor
     counts: torch.Tensor
     probs: torch.Tensor | None = None
     healthy: torch.Tensor | None = None
+    parents: torch.Tensor | None = None
 
     @property
     def width(self) -> int:
@@ -47,7 +54,9 @@ class Draft:
         batch = len(limits)
         if self.tokens.dim() != 2 or len(self.tokens) != batch or tuple(self.counts.shape) != (batch,):
             raise ValueError(f"draft: tokens must be [{batch}, K] and counts [{batch}]")
-        most = torch.tensor(limits).clamp(max=self.width)
+        if self.parents is not None:
+            self._check_tree(self.parents, torch.tensor(limits))
+        most = torch.tensor([self.width] * batch if self.parents is not None else limits).clamp(max=self.width)
         if bool(((self.counts < 0) | (self.counts > most)).any()):
             raise ValueError(f"draft: counts {self.counts.tolist()} must lie in 0..{most.tolist()}, limits and width")
         if self.probs is not None and tuple(self.probs.shape) != (batch, self.width, vocab_size):
@@ -56,20 +65,36 @@ class Draft:
                 "(the target's vocabulary)"
             )
 
+    def _check_tree(self, parents: torch.Tensor, limits: torch.Tensor) -> None:
+        if parents.shape != self.tokens.shape or self.probs is not None:
+            raise ValueError(f"draft: a tree has parents {tuple(self.tokens.shape)}, like its tokens, and no probs")
+        real = torch.arange(self.width) < self.counts[:, None]  # [B, K]
+        deepest = (trees.depths(parents) * real).amax(1) if self.width else torch.zeros_like(limits)
+        if bool((deepest > limits).any()):
+            raise ValueError(f"draft: trees of depth {deepest.tolist()} are deeper than their limits {limits.tolist()}")
+
     def plausible(self, device: torch.device) -> torch.Tensor:
-        """Tell, per row [B], whether every draft token could have been drawn from its law: q > 0 and not NaN."""
+        """Tell, per row [B], whether every draft token could have been drawn from its law: q > 0 and not NaN.
+
+        In a tree, two children of a node must also be different tokens.
+        """
         sound = torch.ones(self.tokens.shape, dtype=torch.bool, device=device)  # [B, K]
         if self.probs is not None:
             sound = self.probs.gather(-1, self.tokens[..., None]).squeeze(-1) > 0
         if self.healthy is not None:
             sound = sound & self.healthy
         padding = torch.arange(self.width, device=device) >= self.counts.to(device, non_blocking=True)[:, None]
-        return (sound | padding).all(1)
+        sound = (sound | padding).all(1)
+        if self.parents is not None:
+            sound = sound & ~trees.twins(self.tokens, upload(self.parents, device), ~padding)
+        return sound
 
     def refuse_implausible(self, plausible: list[int], original: Sequence[int]) -> None:
         """Raise a ValueError for the first row `plausible` found fault with; `original` gives its number."""
         if not all(plausible):
             row = original[plausible.index(0)]
+            if self.parents is not None:
+                raise ValueError(f"draft: two children of a node of row {row} are the same token, or come from NaN")
             raise ValueError(f"draft: a token of row {row} has probability 0 or NaN under the law it was drawn from")
 
 
@@ -78,7 +103,14 @@ class Drafter:
 
     One instance describes a drafter; `fresh` makes the working copy of one decoding run, so that two runs, or a run
     that was broken off, never share state.
+
+    Attributes
+    ----------
+    wants_features : bool
+        Whether `take_features` is to be called. Nobody else pays for them.
     """
+
+    wants_features = False
 
     def fresh(self, target: CachedLM, rows: Rows) -> Self:
         """Return a copy with empty state for decoding `rows`.
@@ -92,11 +124,28 @@ class Drafter:
         return copy.copy(self)
 
     def propose(self, rows: Rows, limits: Sequence[int]) -> Draft:
-        """Propose at most `limits[b]` tokens after the text of each row; fewer, or none, is always allowed."""
+        """Propose at most `limits[b]` tokens after the text of each row; fewer, or none, is always allowed.
+
+        A tree may have more nodes than that, but is at most so deep.
+        """
         raise NotImplementedError
 
     def commit(self, verification: Verification) -> None:
         """Hear the verdict on the last proposal (host tensors), to forget refused tokens."""
+
+    def take_features(self, features: torch.Tensor, counts: torch.Tensor) -> None:
+        """Take the target's features of the text it has read since the last call: of the prompt, then of each round.
+
+        Called only where `wants_features` is set, after `commit`. A feature is the target's last hidden state, which
+        its output layer reads. The last committed token has none yet: the target has not read it.
+
+        Parameters
+        ----------
+        features : Tensor [B, T, D]
+            In the order of the text, right-padded.
+        counts : Tensor [B] int64 on the host
+            How many of them each row has.
+        """
 
     def select(self, keep: Sequence[int]) -> None:
         """Keep only these rows: the others have finished."""

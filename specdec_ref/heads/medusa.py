@@ -53,17 +53,18 @@ class MedusaHeads(nn.Module):
         """Take the target's output layer."""
         self.output = stored.output_layer(target)
 
-    def forward(self, features: torch.Tensor) -> torch.Tensor:
-        """Return what each head hands to the output layer: [..., H, D] for features [..., D]."""
-        return torch.stack([self.guess(number, features) for number in range(1, len(self.layers) + 1)], dim=-2)
-
     def guess(self, number: int, features: torch.Tensor) -> torch.Tensor:
         """Return what head `number` (from 1) hands to the output layer, [..., D]."""
         return features + functional.silu(self.layers[number - 1](features))
 
-    def logits(self, features: torch.Tensor) -> torch.Tensor:
-        """Return logits [..., H, V]; entry k - 1 is head k's guess at the token k places after the next one."""
-        return functional.linear(self(features), self.output)
+    def logits(self, features: torch.Tensor, used: int | None = None) -> torch.Tensor:
+        """Return logits [..., H, V] of the first `used` heads, or all, for features [..., D].
+
+        Entry k - 1 is head k's guess at the token k places after the next one.
+        """
+        count = self.shape.heads if used is None else used
+        hidden = torch.stack([self.guess(number, features) for number in range(1, count + 1)], dim=-2)  # [..., H, D]
+        return functional.linear(hidden, self.output)
 
 
 def load_medusa(folder: Path, target: CachedLM, target_folder: Path) -> MedusaHeads:

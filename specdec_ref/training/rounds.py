@@ -50,6 +50,8 @@ def per_answer(flat: torch.Tensor, batch: Batch) -> list[np.ndarray]:
 def draft_hits(model: LlamaForCausalLM, corpus: Corpus, num_draft_tokens: int, batch_size: int = 4) -> list[np.ndarray]:
     """Return the hits of a draft model along a greedy corpus, as `tokens_per_round` wants them."""
     found: list[np.ndarray] = []
+    if not len(corpus):
+        return found
     batches = Batches(corpus, batch_size, seed=0)
     for start in range(0, len(corpus), batch_size):
         batch = batches.gather(np.arange(start, min(start + batch_size, len(corpus))))

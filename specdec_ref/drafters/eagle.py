@@ -1,0 +1,148 @@
+"""EAGLE drafts: a light head goes on from the target's last hidden state, with a cache of its own.
+
+The head reads pairs: pair i is the feature of token i with token i+1. After n committed tokens the target has read n-1
+of them, so there are n-1 features and n-1 pairs, and what the head makes of the last pair is the first draft token's
+law. From there on it reads its own features.
+
+Pairs of its own are guesses, even where their tokens were accepted. So after each round all of them are rolled back,
+and the pairs of the accepted tokens are read again with the features that the target has computed for them meanwhile:
+between two rounds the cache holds true features only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Self
+
+import torch
+from torch.nn import functional
+
+from specdec_ref.cache import RowCache
+from specdec_ref.device import upload
+from specdec_ref.drafters.base import Draft, Drafter
+from specdec_ref.heads.eagle import EagleHead
+from specdec_ref.model import PREFILL_BLOCK, CachedLM, attention_mask, block_shape, pad
+from specdec_ref.sampling import Purpose, draw, healthy_rows, probabilities
+
+if TYPE_CHECKING:
+    from specdec_ref.acceptance import Verification
+    from specdec_ref.rows import Rows
+
+
+class EagleDrafter(Drafter):
+    """Draft a chain with an EAGLE head, under the same sampling settings as the target.
+
+    Parameters
+    ----------
+    head : EagleHead
+        Made for the target; see `specdec_ref.heads.load_eagle`.
+
+    Source
+    ------
+    Li et al. 2024 (arXiv 2401.15077).
+    """
+
+    wants_features = True
+
+    def __init__(self, head: EagleHead) -> None:
+        self.head = head
+        self.vocab_size = head.shape.target_vocab
+        self.cache = RowCache(0, head.output.device)
+        self.features = torch.empty(0)  # [B, P, D]: of tokens whose pairs the cache does not hold yet
+        self.counts = torch.empty(0, dtype=torch.int64)  # [B], how many of them are real
+        self.true_pairs = torch.empty(0, dtype=torch.int64)  # [B], pairs with features of the target
+
+    def fresh(self, target: CachedLM, rows: Rows) -> Self:
+        """Return a copy with an empty cache."""
+        shape, device = self.head.shape, self.head.output.device
+        if target.feature_width != shape.width or int(self.head.draft_to_target.max()) >= target.vocab_size:
+            raise ValueError(
+                f"the EAGLE head reads features of width {shape.width} and a vocabulary of {shape.target_vocab}; "
+                f"{target.name} has {target.feature_width} and {target.vocab_size}"
+            )
+        if device != target.device:
+            raise ValueError(f"the EAGLE head is on {device}, the target {target.name!r} on {target.device}")
+        other = super().fresh(target, rows)
+        other.cache = RowCache(len(rows), device)
+        other.vocab_size = target.vocab_size
+        return other
+
+    @torch.inference_mode()
+    def propose(self, rows: Rows, limits: Sequence[int]) -> Draft:
+        """Draw up to `limits[b]` tokens per row; none where the target has read nothing yet."""
+        feature = self._read_true_pairs(rows)  # [B, D]
+        self.true_pairs = self.cache.lengths
+        counts = torch.where(self.true_pairs > 0, torch.tensor(limits), 0)
+        width = int(counts.max())
+        tokens = upload(torch.zeros(len(rows), 0), rows.device)  # [B, i] drafted so far
+        if width == 0:
+            return Draft(tokens, counts)
+        laws: list[torch.Tensor] = []
+        healthy: list[torch.Tensor] = []
+        uniforms = rows.uniforms(Purpose.DRAFT, width)  # [B, K]
+        for i in range(width):
+            if i > 0:
+                feature = self._read(feature[:, None], tokens[:, -1:], 1)[:, 0]
+            logits = self._widen(self.head.logits(feature))  # [B, V]
+            healthy.append(healthy_rows(logits))
+            history = rows.history(tokens)
+            law = probabilities(logits, rows.settings, None if history is None else history[:, -1], check=False)
+            tokens = torch.cat([tokens, draw(law, uniforms[:, i])[:, None]], dim=1)
+            laws.append(law)
+        # A greedy law is a point mass, which is what a draft without `probs` means.
+        probs = None if rows.settings.greedy else torch.stack(laws, dim=1)
+        return Draft(tokens, counts, probs, torch.stack(healthy, dim=1))
+
+    def commit(self, verification: Verification) -> None:
+        """Forget the pairs with features of its own."""
+        del verification
+        self.cache.rollback(self.cache.lengths - self.true_pairs)
+
+    def take_features(self, features: torch.Tensor, counts: torch.Tensor) -> None:
+        """Keep the target's features for the next proposal, which will know the token after each."""
+        self.features, self.counts = features, counts
+
+    def select(self, keep: Sequence[int]) -> None:
+        """Keep only these rows."""
+        self.cache.select(keep)
+        if len(self.counts):  # the first rows may leave before anything was read
+            self.features = self.features[upload(keep, self.features.device)]
+            self.counts = self.counts[list(keep)]
+
+    def _read_true_pairs(self, rows: Rows) -> torch.Tensor:
+        """Feed the pairs of the features at hand, and return what the head makes of each row's last one, [B, D]."""
+        begun = [held + 1 for held in self.cache.lengths.tolist()]
+        waiting = [
+            tokens[start : start + count]
+            for tokens, start, count in zip(rows.tokens, begun, self.counts.tolist(), strict=True)
+        ]
+        last = self.features.new_zeros(len(rows), self.head.shape.width)
+        for start in range(0, int(self.counts.max()), PREFILL_BLOCK):
+            tokens, counts = pad([line[start : start + PREFILL_BLOCK] for line in waiting])
+            block = self.features[:, start : start + tokens.shape[1]]
+            output = self._read(block, upload(tokens, rows.device), counts)  # [B, T, D]
+            place = upload((counts - 1).clamp(min=0), rows.device)
+            ends_here = upload(counts > 0, rows.device).bool()[:, None]
+            last = torch.where(ends_here, output[torch.arange(len(rows), device=rows.device), place], last)
+        return last
+
+    def _read(self, features: torch.Tensor, tokens: torch.Tensor, counts: torch.Tensor | int) -> torch.Tensor:
+        """Feed a block of pairs, [B, T, D] and [B, T], of which `counts` are real; return the features after them."""
+        length, device = tokens.shape[1], tokens.device
+        self.cache.begin_pass(length)
+        offsets, sees = block_shape(len(tokens), length, None)
+        mask = attention_mask(self.cache.lengths, sees, self.head.output.dtype, device)
+        positions = upload(self.cache.lengths[:, None] + offsets + 1, device)  # pair i holds token i+1
+
+        def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+            keys, values = self.cache.update(key, value, 0)
+            return functional.scaled_dot_product_attention(query, keys, values, attn_mask=mask, enable_gqa=True)
+
+        output = self.head(features, tokens, positions, attend)
+        self.cache.advance(counts)
+        return output
+
+    def _widen(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return logits over the target's ids, [B, V]; ids outside the draft vocabulary are never drawn."""
+        wide = logits.new_full((len(logits), self.vocab_size), -torch.inf)
+        return wide.index_copy_(1, self.head.draft_to_target, logits)
