@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from specdec_course.checks import all_exercises, find_exercise
 from specdec_course.checks import mistakes as trial
 from specdec_course.checks.form import FORM_MISTAKES
+from specdec_course.checks.plain import encode
 from specdec_course.cli import build_app
 
 SEEDS = 3
@@ -54,10 +55,10 @@ def test_at_least_four_mistakes_of_an_exercise_have_a_name_and_are_tried(name):
 @pytest.mark.parametrize("name", EXERCISES)
 def test_cases_are_the_same_for_the_same_seed_and_the_reference_passes(name):
     exercise = find_exercise(name)
-    assert repr(exercise.cases(5)) == repr(exercise.cases(5)) or any(
-        "object at" in repr(case) for case in exercise.cases(5)
-    )
-    assert trial.verdict_on(exercise, exercise.reference, 5).status == "passed"
+    once, again = ([(encode(case.arguments), case.repeats) for case in exercise.cases(5)] for _ in range(2))
+    assert once == again
+    if not any(repeats for _, repeats in once):  # a law stands in for the reference there
+        assert trial.verdict_on(exercise, exercise.reference, 5).status == "passed"
 
 
 def test_the_command_prints_a_list_of_objects_with_just_these_keys(monkeypatch):
