@@ -174,7 +174,7 @@ def view_cache(accepted: Sequence[int] = (4, 1)) -> None:
     view = ipywidgets.HTML(picture(LENGTHS, 2, accepted))
 
     def follow(change: object) -> None:
-        view.value = picture(way.value, step.value, [count.value for count in counts])
+        view.value = picture(str(way.value), step.value, [count.value for count in counts])
 
     for control in (way, step, *counts):
         control.observe(follow, names="value")
