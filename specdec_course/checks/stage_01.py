@@ -388,11 +388,6 @@ DRAW = Exercise(
             "The number lies in the piece whose RIGHT edge is the first above it. You took the piece to its left.",
         ),
         Mistake(
-            "the number is compared with each probability, not with their running sum",
-            _single,
-            "The pieces lie side by side, so each begins where the one before it ends: the edges are the running sums.",
-        ),
-        Mistake(
             "the tokens are sorted by probability first",
             _by_size,
             "The law would be right, but the same number would pick another token than in the rest of the course. The "
@@ -408,6 +403,11 @@ DRAW = Exercise(
             "the likeliest token is taken",
             lambda probs, uniform: int(probs.argmax()),
             "That is greedy decoding, whatever the number is. Here the token is to be drawn from the law.",
+        ),
+        Mistake(  # last: it leaves many cases open
+            "the number is compared with each probability, not with their running sum",
+            _single,
+            "The pieces lie side by side, so each begins where the one before it ends: the edges are the running sums.",
         ),
     ),
 )
