@@ -24,7 +24,7 @@ from specdec_course import carry, check, hint, logbook, progress, quiz, replay
 # %% [markdown]
 # ## 4.1 A draft model with its own cache
 #
-# *3 points, difficulty 3, about 12 minutes.* Lesson: "A cache for the draft".
+# *3 points, difficulty 3, about 10 minutes.* Lesson: "A cache for the draft".
 #
 # The draft model holds the beginning of the text in its cache, perhaps none of it, and never all of it. Draw one draft
 # token for each number in `draft_uniforms`.
@@ -113,7 +113,7 @@ check("4.2", cut_block)
 # %% [markdown]
 # ## 4.3 The whole loop
 #
-# *5 points, difficulty 4, about 20 minutes.* Lesson: "The loop".
+# *5 points, difficulty 4, about 18 minutes.* Lesson: "The loop".
 #
 # Put the six steps together: limit, draft, verify, judge, roll back, commit. It is a *generator*: `yield` each round
 # as soon as it is done, so that whoever calls it can stream.
@@ -253,7 +253,7 @@ check("4.5", stream_text)
 # %% [markdown]
 # ## 4.6 One round for several texts
 #
-# *3 points, difficulty 4, about 12 minutes.* Lesson: "Several texts at once".
+# *3 points, difficulty 4, about 10 minutes.* Lesson: "Several texts at once".
 #
 # Now B texts, decoded greedily, with drafts of *different* lengths: one row is near the end of its budget, another
 # found nothing to propose. One pass needs one block [B, 1 + K], K being the longest draft. So short drafts are padded,

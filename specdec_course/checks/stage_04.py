@@ -126,7 +126,7 @@ PROPOSE = Exercise(
     title="A draft model with its own cache",
     points=3,
     difficulty=3,
-    minutes=12,
+    minutes=10,
     section=_CACHE,
     rule="Feed what is committed and not in the draft's cache, draw a token from the last row of logits, feed it, draw "
     "the next. The last draft token is not fed. Hand back the tokens and the laws they were drawn from.",
@@ -449,7 +449,7 @@ SPECULATIVE_GENERATE = Exercise(
     title="The whole loop",
     points=5,
     difficulty=4,
-    minutes=20,
+    minutes=18,
     section=_LOOP,
     rule="Each round: limit the draft to the room minus one, propose, one pass over [last token, drafts], judge, "
     "forget K - a in the target's cache, keep at most n + a in the draft's, commit what is left after the cut, yield, "
@@ -871,7 +871,7 @@ BATCH_ROUND = Exercise(
     title="One round for several texts",
     points=3,
     difficulty=4,
-    minutes=12,
+    minutes=10,
     section="Several texts at once",
     rule="One pass over the padded block. Each row is judged on its own draft alone, gets its accepted tokens and the "
     "favourite of the row after them, and forgets everything else that the pass wrote for it, padding included.",
