@@ -427,7 +427,7 @@ def test_the_tiny_family_is_made_from_text_alone_and_survives_a_kill(
         sizes.append(sum(weight.numel() for weight in model.parameters()))
         tokenizer = AutoTokenizer.from_pretrained(killed)
         assert len(tokenizer) == model.config.vocab_size <= 300
-        assert tokenizer.decode(tokenizer.encode("A fox, naïve.\n")) == "A fox, naïve.\n"
+        assert tokenizer.decode(tokenizer.encode("A fox, naïve.\n")) == "<|begin|>A fox, naïve.\n"
         assert CachedLM(model.float()).vocab_size == len(tokenizer)
     assert sizes == sorted(sizes, reverse=True)
     assert figures["tiny-draft"]["alpha, decoding, greedy"] is not None
