@@ -1,14 +1,18 @@
 """Make verification cheap on a CPU: the right matrix product for a handful of rows, and smaller weights.
 
-A pass over a few tokens should cost little more than a pass over one: both read every weight once. With `nn.Linear` on
-x86 processors it does not. It asks Intel's MKL for Y = X Wᵀ, and from two rows on that takes 1.5 to 2 times as long as
-one row. Asked for Yᵀ = W Xᵀ instead, the same numbers with the operands' roles exchanged, MKL takes about as long as
-for one row. (A likely reason: MKL copies blocks of one operand into a layout of its own before it multiplies, and here
-that operand is the small one. Our measurements fit this in part only, so take it as a guess, and the times as the fact:
-`specdec bench kernels` shows them on your machine.)
+A pass over a few tokens should cost little more than a pass over one: both read every weight once. With `nn.Linear` it
+often does not. It asks Intel's MKL for Y = X Wᵀ, and which number of rows is slow depends on the processor.
 
-From five rows on, oneDNN is faster still, given weights that were copied into its own layout ahead of time: see
-`packed`. That takes the memory of the weights a second time.
+On one with AVX2, two rows already take 1.5 to 2 times as long as one. Asked for Yᵀ = W Xᵀ instead, the same numbers
+with the operands' roles exchanged, MKL takes about as long as for one row. (A likely reason: MKL copies blocks of one
+operand into a layout of its own before it multiplies, and here that operand is the small one. Our measurements fit this
+in part only, so take it as a guess, and the times as the fact: `specdec bench kernels` shows them on your machine.)
+
+On one with AVX-512 it is the other way round: X Wᵀ is quick for two and three rows, and W Xᵀ takes more than twice as
+long as one row.
+
+From four or five rows on, oneDNN is the fastest on both, given weights that were copied into its own layout ahead of
+time: see `packed`. That takes the memory of the weights a second time.
 
 So a `FastLinear` counts the rows of its input on each call: both decoders get the better product for their block. Its
 parameters stay where they are, and `state_dict`, `deepcopy` and tied embeddings know nothing of all this.
@@ -22,6 +26,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar, cast
 
@@ -36,8 +41,31 @@ from specdec_ref.packed import operators_work, packed_linear
 
 Model = TypeVar("Model", bound=nn.Module)
 
-# Where W Xᵀ was measured to be the fastest; the second range is for where weights cannot be packed.
-FEW_ROWS, FEW_ROWS_UNPACKED = range(2, 5), range(2, 17)
+
+@dataclass(frozen=True)
+class Choice:
+    """Which product was measured to be the fastest, by rows of the input; for the others, and for one row, the stock.
+
+    Attributes
+    ----------
+    packed_from : int
+        Packed weights are used from so many rows on.
+    exchanged, exchanged_unpacked : range
+        Rows for which W Xᵀ is used; the second where weights cannot be packed.
+    """
+
+    packed_from: int
+    exchanged: range
+    exchanged_unpacked: range
+
+
+CHOICES = {"AVX2": Choice(5, range(2, 5), range(2, 17)), "AVX512": Choice(4, range(0), range(0))}
+
+
+@cache
+def choice() -> Choice:
+    """Return what is best on this processor; one we never measured is taken for an AVX2 one."""
+    return CHOICES.get(torch.backends.cpu.get_cpu_capability(), CHOICES["AVX2"])
 
 
 class FastLinear(nn.Linear):
@@ -46,14 +74,17 @@ class FastLinear(nn.Linear):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Apply the layer to `input` [..., in]; the result is [..., out]."""
         rows = input.numel() // self.in_features
-        if rows < FEW_ROWS.start or not _uses_mkl(input):
+        if rows < 2 or not _uses_mkl(input):
             return F.linear(input, self.weight, self.bias)
-        if rows >= FEW_ROWS.stop:
+        best = choice()
+        exchanged = best.exchanged
+        if rows >= best.packed_from:
             packed = packed_linear(self, input)
             if packed is not None:
                 return packed
-            if rows not in FEW_ROWS_UNPACKED:
-                return F.linear(input, self.weight, self.bias)
+            exchanged = best.exchanged_unpacked
+        if rows not in exchanged:
+            return F.linear(input, self.weight, self.bias)
         product = torch.mm(self.weight, input.reshape(rows, -1).t()).t().contiguous()  # [rows, out]
         if self.bias is not None:
             product = product + self.bias
@@ -199,6 +230,14 @@ def prepare(model: Model, dtype: str) -> Model:
     return {"float32": fast_linear, "float16": half_weights, "int8": int8_weights}[dtype](model)
 
 
+def _names_of_products() -> str:
+    best, packs = choice(), operators_work()
+    few = best.exchanged if packs else best.exchanged_unpacked
+    exchanged = f"W Xᵀ for {few.start} to {few.stop - 1} rows" if few else ""
+    packed = f"oneDNN from {best.packed_from}" if packs else ""
+    return ", ".join(filter(None, (exchanged, packed))) or "stock"
+
+
 def kernel_name(model: nn.Module) -> str:
     """Tell which products the linear layers of `model` use, with counts, as "W Xᵀ for 2 to 4 rows (211 layers)"."""
     names: Counter[str] = Counter()
@@ -206,10 +245,7 @@ def kernel_name(model: nn.Module) -> str:
         if isinstance(module, HalfLinear | Int8Linear):
             names[module.kernel] += 1
         elif isinstance(module, FastLinear) and _uses_mkl(module.weight):
-            packs = operators_work()
-            few = FEW_ROWS if packs else FEW_ROWS_UNPACKED
-            beyond = f", oneDNN from {few.stop}" if packs else ""
-            names[f"W Xᵀ for {few.start} to {few.stop - 1} rows{beyond}"] += 1
+            names[_names_of_products()] += 1
         elif isinstance(module, nn.Linear | Conv1D):
             names["stock"] += 1
     return ", ".join(f"{name} ({count} layers)" for name, count in names.items()) or "no linear layers"

@@ -48,18 +48,33 @@ def test_fast_kernels_do_not_move_float32_logits(name: str, batch: int, length: 
     assert (after - before).abs().max() < 1e-4
 
 
-@pytest.mark.parametrize("packs", [True, False])
-def test_few_rows_take_the_other_product(packs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Up to 4 rows where more take packed weights; up to 16 where weights cannot be packed."""
-    layer = kernels.fast_linear(nn.Linear(8, 5))
+@pytest.mark.parametrize(
+    ("processor", "packs", "exchanged", "packed"),
+    [
+        ("AVX2", True, [2, 3, 4], [5, 16, 17]),
+        ("AVX2", False, [2, 3, 4, 5, 16], []),
+        ("AVX512", True, [], [4, 5, 16, 17]),
+        ("AVX512", False, [], []),
+    ],
+)
+def test_each_processor_takes_the_product_that_was_fastest_on_it(
+    processor: str, packs: bool, exchanged: list[int], packed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer, mm = kernels.fast_linear(nn.Linear(8, 5)), torch.mm
+    taken: dict[str, list[int]] = {"exchanged": [], "packed": []}
+
+    def pack(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor | None:
+        if packs:
+            taken["packed"].append(len(x))
+        return F.linear(x, layer.weight, layer.bias) if packs else None
+
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
-    monkeypatch.setattr(kernels, "packed_linear", lambda layer, x: F.linear(x, layer.weight) if packs else None)
-    seen: list[int] = []
-    mm = torch.mm
-    monkeypatch.setattr(torch, "mm", lambda a, b: seen.append(b.shape[1]) or mm(a, b))
-    for rows in (1, 2, 4, 5, 16, 17):
-        layer(torch.ones(rows, 8))
-    assert seen == ([2, 4] if packs else [2, 4, 5, 16])
+    monkeypatch.setattr(kernels, "choice", lambda: kernels.CHOICES[processor])
+    monkeypatch.setattr(kernels, "packed_linear", pack)
+    monkeypatch.setattr(torch, "mm", lambda a, b: taken["exchanged"].append(b.shape[1]) or mm(a, b))
+    for rows in (1, 2, 3, 4, 5, 16, 17):
+        assert torch.allclose(layer(torch.ones(rows, 8)), F.linear(torch.ones(rows, 8), layer.weight, layer.bias))
+    assert taken == {"exchanged": exchanged, "packed": packed}
 
 
 def test_without_mkl_or_in_float64_the_result_is_the_stock_one_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
