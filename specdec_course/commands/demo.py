@@ -11,7 +11,7 @@ def demo(
     pair: Annotated[str, typer.Option(help='"smol", "tiny", or "TARGET+DRAFT", two folders or hub names.')] = "smol",
     drafter: Annotated[str, typer.Option(help='Who drafts: "model" or "ngram".')] = "model",
     prompt: Annotated[str | None, typer.Option(help="The text to answer. Default: edit a short class.")] = None,
-    k: Annotated[int, typer.Option("--k", help="Draft tokens per round.")] = 5,
+    k: Annotated[int | None, typer.Option("--k", help="Draft tokens per round. Default: 3, n-gram 5.")] = None,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
     max_new_tokens: Annotated[int, typer.Option(help="Longest answer, in tokens.")] = 128,
     batch: Annotated[int, typer.Option(help="Decode this many copies together; the first is shown.")] = 1,
@@ -35,7 +35,8 @@ def demo(
         settings = SamplingSettings(temperature=temperature)
         usual = show.OPENING if pair == "tiny" else show.DEFAULT_PROMPT
         text = usual if prompt is None else prompt
-        request = show.Request(text, k, settings, max_new_tokens, batch, seed)
+        num_draft_tokens = k if k is not None else 5 if drafter == "ngram" else 3
+        request = show.Request(text, num_draft_tokens, settings, max_new_tokens, batch, seed)
         models = load_pair(pair, dtype=dtype, device=device)
         if as_json:
             numbers = show.run_demo(models, models.drafter(drafter), request, lambda _: None)
