@@ -8,7 +8,6 @@ load_pair("OWNER/NAME+OWNER/NAME") the same from the Hugging Face hub, where the
 
 from __future__ import annotations
 
-import copy
 import os
 import socket
 from collections.abc import Iterator
@@ -113,16 +112,6 @@ def _load_ours(name: str, dtype: str, place: torch.device) -> Pair:
         draft_model = _load_model(draft_folder, draft_dtype, place)
         draft = _as_lm(draft_model, draft_dtype, place, tokenizer, draft_name)
     return Pair(name, target, draft, tokenizer, dtype)
-
-
-def first_layers(model: PreTrainedModel, count: int) -> PreTrainedModel:
-    """Return a Llama-style model that runs only the first `count` layers of `model`. All weights are shared."""
-    short, body = copy.copy(model), copy.copy(model.model)
-    short._modules = {**model._modules, "model": body}
-    body._modules = {**model.model._modules, "layers": torch.nn.ModuleList(model.model.layers[:count])}
-    short.config = body.config = copy.deepcopy(model.config)
-    short.config.num_hidden_layers = count
-    return short
 
 
 def _as_lm(

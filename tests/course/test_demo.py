@@ -5,22 +5,19 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
-import torch
 from rich.console import Console
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from typer.testing import CliRunner
 
 from specdec_course import demo
 from specdec_course.cli import build_app
 from specdec_course.demo import Painter, Request, figures, report, run_demo, token_kinds, verdict
 from specdec_ref.measure import Run
-from specdec_ref.model import CachedLM
-from specdec_ref.pairs import Pair
 from specdec_ref.rows import Round
 from specdec_ref.sampling import GREEDY, SamplingSettings
+from tests.course.toy_pair import toy_pair
 
 KEYS = [
     "pair",
@@ -49,25 +46,8 @@ KEYS = [
 
 @pytest.fixture(scope="module")
 def pair():
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    backend = Tokenizer(models.BPE(vocab={letter: index for index, letter in enumerate(alphabet)}, merges=[]))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=256,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        initializer_range=0.3,
-        eos_token_id=None,
-        bos_token_id=None,
-    )
-    model = LlamaForCausalLM(config)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)
-    return Pair("toy", CachedLM(model), CachedLM(model), tokenizer, "float32")
+    toy = toy_pair()
+    return replace(toy, draft=toy.target)  # a draft that is always right
 
 
 def request(**changes):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
 from specdec_ref import kernels
 from specdec_ref.model import CachedLM
-from specdec_ref.pairs import Pair, first_layers
+from specdec_ref.pairs import Pair
 
 
 def toy_pair(name: str = "toy", dtype: str = "float32") -> Pair:
@@ -33,3 +35,13 @@ def toy_pair(name: str = "toy", dtype: str = "float32") -> Pair:
     target = CachedLM(model, name="toy target")
     draft = CachedLM(first_layers(target.model, 1), name="toy draft")
     return Pair(name, target, draft, PreTrainedTokenizerFast(tokenizer_object=backend), dtype)
+
+
+def first_layers(model: PreTrainedModel, count: int) -> PreTrainedModel:
+    """Return a Llama-style model that runs only the first `count` layers of `model`. All weights are shared."""
+    short, body = copy.copy(model), copy.copy(model.model)
+    short._modules = {**model._modules, "model": body}
+    body._modules = {**model.model._modules, "layers": torch.nn.ModuleList(model.model.layers[:count])}
+    short.config = body.config = copy.deepcopy(model.config)
+    short.config.num_hidden_layers = count
+    return short
