@@ -17,10 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Floats = np.float64 | NDArray[np.float64]
-Integers = np.int64 | NDArray[np.int64]
+from specdec_ref.ranges import Floats, Integers, between, positive, whole
 
 
 def expected_tokens(alpha: ArrayLike, num_draft_tokens: ArrayLike) -> Floats:
@@ -38,7 +37,7 @@ def expected_tokens(alpha: ArrayLike, num_draft_tokens: ArrayLike) -> Floats:
     Equation 1 of the source, (1 - alpha^(K+1)) / (1 - alpha), is 0/0 at alpha = 1 and loses digits near it. With the
     chance of refusal x = 1 - alpha, 1 - (1 - x)^(K+1) = -expm1((K+1) log1p(-x)) loses none.
     """
-    refusal, length = np.broadcast_arrays(1 - _between(0, alpha, 1, "alpha"), _whole(num_draft_tokens) + 1.0)
+    refusal, length = np.broadcast_arrays(1 - between(0, alpha, 1, "alpha"), whole(num_draft_tokens) + 1.0)
     with np.errstate(divide="ignore"):  # alpha = 0: log is -inf, and E is 1
         missing = -np.expm1(length * np.log1p(-refusal))
     return np.divide(missing, refusal, out=length.copy(), where=refusal > 0)[()]
@@ -58,9 +57,9 @@ def speedup(
     verify_cost : array_like > 0
         v: one pass of the target over K+1 tokens, in target steps. 1 is the promise of the method, not a law.
     """
-    draft = _between(0, draft_cost, np.inf, "draft_cost")
-    verify = _positive(verify_cost, "verify_cost")
-    return expected_tokens(alpha, num_draft_tokens) / (_whole(num_draft_tokens) * draft + verify)
+    draft = between(0, draft_cost, np.inf, "draft_cost")
+    verify = positive(verify_cost, "verify_cost")
+    return expected_tokens(alpha, num_draft_tokens) / (whole(num_draft_tokens) * draft + verify)
 
 
 def operations(alpha: ArrayLike, num_draft_tokens: ArrayLike, draft_operations: ArrayLike = 0.0) -> Floats:
@@ -69,8 +68,8 @@ def operations(alpha: ArrayLike, num_draft_tokens: ArrayLike, draft_operations: 
     `draft_operations` is the arithmetic of a draft step in target steps, not its time. Refused tokens were computed all
     the same: verification is more work, which pays only where the machine had arithmetic to spare.
     """
-    draft = _between(0, draft_operations, np.inf, "draft_operations")
-    count = _whole(num_draft_tokens)
+    draft = between(0, draft_operations, np.inf, "draft_operations")
+    count = whole(num_draft_tokens)
     return (count * draft + count + 1) / expected_tokens(alpha, num_draft_tokens)
 
 
@@ -92,14 +91,39 @@ def best_num_draft_tokens(
     max_draft_tokens : int >= 0
         Longest draft considered.
     """
-    lengths = np.arange(int(_whole(max_draft_tokens, "max_draft_tokens")) + 1)  # K
+    lengths = np.arange(int(whole(max_draft_tokens, "max_draft_tokens")) + 1)  # K
     cost = [verify_cost(int(length) + 1) for length in lengths] if callable(verify_cost) else verify_cost
-    verify = _positive(cost, "verify_cost")
+    verify = positive(cost, "verify_cost")
     if verify.ndim and verify.shape != lengths.shape:
         raise ValueError(f"verify_cost has shape {verify.shape}; block lengths 1..{len(lengths)} need {lengths.shape}")
     gain = np.asarray(speedup(np.expand_dims(alpha, -1), lengths, np.expand_dims(draft_cost, -1), verify))
     gain[..., 0] = 1.0  # K = 0 is plain decoding, whatever a pass over one token would cost here
     return gain.argmax(-1)
+
+
+def break_even_alpha(num_draft_tokens: ArrayLike, draft_cost: ArrayLike, verify_cost: ArrayLike = 1.0) -> Floats:
+    """Return the alpha above which a round is faster than plain decoding: where E(alpha) equals the bill, K c + v.
+
+    Parameters
+    ----------
+    num_draft_tokens, draft_cost, verify_cost : array_like
+        As in `speedup`.
+
+    Returns
+    -------
+    float64
+        0 where the bill is at most one target step, so that any alpha pays; NaN where it is above K+1, so that none
+        does.
+    """
+    count = whole(num_draft_tokens)
+    bill = count * between(0, draft_cost, np.inf, "draft_cost") + positive(verify_cost, "verify_cost")
+    count = np.broadcast_to(count, bill.shape)
+    low, high = np.zeros_like(bill), np.ones_like(bill)
+    for _ in range(60):  # E rises with alpha, and 60 halvings of [0, 1] go below the spacing of float64
+        middle = (low + high) / 2
+        pays = expected_tokens(middle, count) >= bill
+        low, high = np.where(pays, low, middle), np.where(pays, middle, high)
+    return np.where(bill <= 1, 0.0, np.where(bill > count + 1, np.nan, high))[()]
 
 
 def estimate_alpha(num_accepted: ArrayLike, num_drafted: ArrayLike) -> float:
@@ -121,7 +145,7 @@ def estimate_alpha(num_accepted: ArrayLike, num_drafted: ArrayLike) -> float:
     refused. With alpha = 0.8 and K = 4 a round emits 3.3616 tokens on average and accepts 2.3616; 2.3616 / 4 is 0.5904,
     but it judges 2.952, and 2.3616 / 2.952 is 0.8. (The maximum-likelihood estimate under constant alpha.)
     """
-    accepted, drafted = _whole(num_accepted, "num_accepted"), _whole(num_drafted, "num_drafted")
+    accepted, drafted = whole(num_accepted, "num_accepted"), whole(num_drafted, "num_drafted")
     if accepted.shape != drafted.shape:
         raise ValueError(f"num_accepted has shape {accepted.shape}; num_drafted has {drafted.shape}")
     if (accepted > drafted).any():
@@ -136,31 +160,9 @@ def total_speedup(plain_s: ArrayLike, speculative_s: ArrayLike) -> float:
     Never the mean of the ratios: 2 s -> 0.5 s and 20 s -> 18 s is 22 / 18.5 = 1.19 times, though the ratios, 4 and
     1.11, have mean 2.56. A user waits for seconds, not for ratios.
     """
-    plain, speculative = _positive(plain_s, "plain_s"), _positive(speculative_s, "speculative_s")
+    plain, speculative = positive(plain_s, "plain_s"), positive(speculative_s, "speculative_s")
     if plain.shape != speculative.shape or not plain.size:
         raise ValueError(
             f"plain_s has shape {plain.shape} and speculative_s {speculative.shape}: time the same requests"
         )
     return float(plain.sum() / speculative.sum())
-
-
-def _between(low: float, value: ArrayLike, high: float, name: str) -> NDArray[np.float64]:
-    array = np.asarray(value, dtype=np.float64)
-    wrong = ~((array >= low) & (array <= high) & np.isfinite(array))
-    if wrong.any():
-        raise ValueError(f"{name}={array[wrong][0]:g} must be a finite number from {low:g} to {high:g}")
-    return array
-
-
-def _positive(value: ArrayLike, name: str) -> NDArray[np.float64]:
-    array = _between(0, value, np.inf, name)
-    if (array == 0).any():
-        raise ValueError(f"{name}=0 must be more than 0")
-    return array
-
-
-def _whole(value: ArrayLike, name: str = "num_draft_tokens") -> NDArray[np.float64]:
-    array = _between(0, value, np.inf, name)
-    if (array % 1 != 0).any():
-        raise ValueError(f"{name}={array[array % 1 != 0][0]:g} must be a whole number")
-    return array

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from specdec_ref.economics import (
     best_num_draft_tokens,
+    break_even_alpha,
     estimate_alpha,
     expected_tokens,
     operations,
@@ -108,6 +109,38 @@ def test_speedup_never_exceeds_k_plus_one_and_falls_with_every_cost(alpha, count
 
 def test_a_draft_as_dear_as_the_target_never_wins():
     assert np.all(speedup(np.linspace(0, 1, 101)[:, None], np.arange(1, 30), 1.0, 1.0) <= 1 + 1e-12)
+
+
+# --- the alpha from which on it pays
+
+
+@given(st.integers(1, 40), costs, st.floats(0.25, 4))
+@settings(derandomize=True, deadline=None, max_examples=50)
+def test_at_the_break_even_alpha_the_speedup_is_one(count, draft, verify):
+    alpha = break_even_alpha(count, draft, verify)
+    bill = count * draft + verify
+    if bill > count + 1:
+        assert math.isnan(alpha)
+        assert speedup(1.0, count, draft, verify) < 1
+    elif bill <= 1:
+        assert alpha == 0
+        assert speedup(0.0, count, draft, verify) >= 1
+    else:
+        assert speedup(alpha, count, draft, verify) == pytest.approx(1, rel=1e-12)
+
+
+def test_break_even_alpha_of_a_single_draft_token_is_what_the_round_costs_more():
+    """K = 1: 1 + alpha tokens for c + v."""
+    assert break_even_alpha(1, 0.2, 1.1) == pytest.approx(0.3, abs=1e-15)
+    assert break_even_alpha(1, 1.0, 1.0) == 1.0
+
+
+def test_break_even_alpha_broadcasts_and_rises_with_each_cost():
+    alpha = break_even_alpha([[1], [3], [5]], [0.0, 0.1, 0.2, 0.3], 1.5)
+    assert alpha.shape == (3, 4)
+    assert np.all(np.diff(alpha, axis=1) > 0)
+    assert break_even_alpha([0, 0, 0], 0.1, [0.9, 1.0, 1.1]).tolist()[:2] == [0.0, 0.0]
+    assert np.isnan(break_even_alpha(0, 0.1, 1.1))
 
 
 # --- the best draft length
@@ -210,6 +243,9 @@ def test_a_workload_is_judged_by_totals():
         (lambda: speedup(0.5, 3, -0.1, 1), "draft_cost=-0.1"),
         (lambda: speedup(0.5, 3, 0.1, 0), "verify_cost=0"),
         (lambda: speedup(0.5, 3, 0.1, math.inf), "verify_cost=inf"),
+        (lambda: break_even_alpha(3, -1), "draft_cost=-1"),
+        (lambda: break_even_alpha(3, 0.1, 0), "verify_cost=0"),
+        (lambda: break_even_alpha(1.5, 0.1), "num_draft_tokens=1.5"),
         (lambda: operations(0.5, 3, -1), "draft_operations=-1"),
         (lambda: best_num_draft_tokens(0.5, 0.1, max_draft_tokens=-1), "max_draft_tokens=-1"),
         (lambda: best_num_draft_tokens(0.5, 0.1, [1.0, 1.0], max_draft_tokens=3), r"verify_cost has shape \(2,\)"),
