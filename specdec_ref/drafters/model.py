@@ -20,7 +20,13 @@ from specdec_ref.sampling import Purpose, draw, healthy_rows, probabilities
 
 if TYPE_CHECKING:
     from specdec_ref.acceptance import Verification
+    from specdec_ref.pairs import Pair
     from specdec_ref.rows import Rows
+
+
+def for_pair(pair: Pair) -> ModelDrafter:
+    """Return the drafter of a pair's own draft model."""
+    return ModelDrafter(pair.draft)
 
 
 class ModelDrafter(Drafter):
