@@ -147,5 +147,18 @@ class Drafter:
             How many of them each row has.
         """
 
+    def rewind(self, lengths: Sequence[int]) -> None:
+        """Forget all tokens of each row after the first `lengths[b]`: who drafts with this drafter takes them back.
+
+        Called only between two rounds, and only where this drafter serves inside of another one.
+
+        Raises
+        ------
+        ValueError
+            If the drafter cannot: this is so unless it says how.
+        """
+        del lengths
+        raise ValueError(f"drafter={type(self).__name__} cannot take text back, so it cannot draft inside of a drafter")
+
     def select(self, keep: Sequence[int]) -> None:
         """Keep only these rows: the others have finished."""

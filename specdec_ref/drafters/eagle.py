@@ -20,9 +20,9 @@ from torch.nn import functional
 from specdec_ref.cache import RowCache
 from specdec_ref.device import upload
 from specdec_ref.drafters.base import Draft, Drafter
+from specdec_ref.drafters.chain import draw_chain, no_draft
 from specdec_ref.heads.eagle import EagleHead
 from specdec_ref.model import PREFILL_BLOCK, CachedLM, attention_mask, block_shape, pad
-from specdec_ref.sampling import Purpose, draw, healthy_rows, probabilities
 
 if TYPE_CHECKING:
     from specdec_ref.acceptance import Verification
@@ -73,25 +73,15 @@ class EagleDrafter(Drafter):
         feature = self._read_true_pairs(rows)  # [B, D]
         self.true_pairs = self.cache.lengths
         counts = torch.where(self.true_pairs > 0, torch.tensor(limits), 0)
-        width = int(counts.max())
-        tokens = upload(torch.zeros(len(rows), 0), rows.device)  # [B, i] drafted so far
-        if width == 0:
-            return Draft(tokens, counts)
-        laws: list[torch.Tensor] = []
-        healthy: list[torch.Tensor] = []
-        uniforms = rows.uniforms(Purpose.DRAFT, width)  # [B, K]
-        for i in range(width):
-            if i > 0:
-                feature = self._read(feature[:, None], tokens[:, -1:], 1)[:, 0]
-            logits = self._widen(self.head.logits(feature))  # [B, V]
-            healthy.append(healthy_rows(logits))
-            history = rows.history(tokens)
-            law = probabilities(logits, rows.settings, None if history is None else history[:, -1], check=False)
-            tokens = torch.cat([tokens, draw(law, uniforms[:, i])[:, None]], dim=1)
-            laws.append(law)
-        # A greedy law is a point mass, which is what a draft without `probs` means.
-        probs = None if rows.settings.greedy else torch.stack(laws, dim=1)
-        return Draft(tokens, counts, probs, torch.stack(healthy, dim=1))
+        if int(counts.max()) == 0:
+            return no_draft(rows)
+
+        def step(tokens: torch.Tensor) -> torch.Tensor:
+            nonlocal feature
+            feature = self._read(feature[:, None], tokens, 1)[:, 0]
+            return self._widen(self.head.logits(feature))
+
+        return draw_chain(rows, counts, self._widen(self.head.logits(feature)), step)
 
     def commit(self, verification: Verification) -> None:
         """Forget the pairs with features of its own."""

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Self
 import torch
 from torch.nn import functional
 
-from specdec_ref.device import upload
 from specdec_ref.drafters.base import Draft, Drafter
-from specdec_ref.model import CachedLM, pad
-from specdec_ref.sampling import Purpose, draw, healthy_rows, probabilities
+from specdec_ref.drafters.chain import draw_chain, feed_missing, no_draft
+from specdec_ref.model import CachedLM
 
 if TYPE_CHECKING:
     from specdec_ref.acceptance import Verification
@@ -67,52 +66,25 @@ class ModelDrafter(Drafter):
         # drafts.
         room = (self.lm.max_length + 1 - self.committed).clamp(min=0)
         counts = torch.minimum(torch.tensor(limits), room)
-        width = int(counts.max())
-        if width == 0:
-            return Draft(upload(torch.zeros(len(rows), 0), rows.device), counts)
-
-        tokens = upload(torch.zeros(len(rows), 0), rows.device)  # [B, i] drafted so far
-        laws: list[torch.Tensor] = []
-        healthy: list[torch.Tensor] = []
-        logits = self._feed_committed(rows, room > 0)  # [B, V]
-        uniforms = rows.uniforms(Purpose.DRAFT, width)  # [B, K]
-        for i in range(width):
-            if i > 0:
-                logits = self.lm.extend(tokens[:, -1:])[:, -1]
-            healthy.append(healthy_rows(logits))
-            history = rows.history(tokens)
-            law = probabilities(
-                self._fit(logits), rows.settings, None if history is None else history[:, -1], check=False
-            )
-            tokens = torch.cat([tokens, draw(law, uniforms[:, i])[:, None]], dim=1)
-            laws.append(law)
-        # A greedy law is a point mass, which is what a draft without `probs` means.
-        probs = None if rows.settings.greedy else torch.stack(laws, dim=1)
-        return Draft(tokens, counts, probs, torch.stack(healthy, dim=1))
+        if int(counts.max()) == 0:
+            return no_draft(rows)
+        # An id the draft lacks is fed as its last one: a guess made after it costs acceptance, never correctness.
+        last_id = self.lm.vocab_size - 1
+        texts = [[min(token, last_id) for token in tokens] for tokens in rows.tokens]
+        logits = self._fit(feed_missing(self.lm, texts, (room > 0).tolist()))
+        return draw_chain(rows, counts, logits, lambda tokens: self._fit(self.lm.extend(tokens)[:, -1]))
 
     def commit(self, verification: Verification) -> None:
         """Roll the cache back to the committed text and the accepted drafts: min(held, n + a) tokens."""
-        keep = torch.minimum(self.lm.cache.lengths, self.committed + verification.num_accepted)
-        self.lm.rollback(self.lm.cache.lengths - keep)
+        self.rewind((self.committed + verification.num_accepted).tolist())
+
+    def rewind(self, lengths: Sequence[int]) -> None:
+        """Forget all tokens after the first `lengths[b]`."""
+        self.lm.rollback((self.lm.cache.lengths - torch.tensor(lengths)).clamp(min=0))
 
     def select(self, keep: Sequence[int]) -> None:
         """Keep only these rows of the cache."""
         self.lm.select(keep)
-
-    def _feed_committed(self, rows: Rows, fits: torch.Tensor) -> torch.Tensor:
-        """Feed what is committed and not in the cache, and return the logits after it, [B, V]."""
-        held = self.lm.cache.lengths.tolist()
-        # An id the draft lacks is fed as its last one: a guess made after it costs acceptance, never correctness.
-        last_id = self.lm.vocab_size - 1
-        missing = [
-            [min(token, last_id) for token in tokens[n:]] if fit else []
-            for tokens, n, fit in zip(rows.tokens, held, fits.tolist(), strict=True)
-        ]
-        self.lm.prefill([tokens[:-2] for tokens in missing])
-        tail, counts = pad([tokens[-2:] for tokens in missing])
-        logits = self.lm.extend(upload(tail, rows.device), counts)  # [B, 1 or 2, V]
-        last = upload((counts - 1).clamp(min=0), rows.device)
-        return logits[torch.arange(len(rows), device=rows.device), last]
 
     def _fit(self, logits: torch.Tensor) -> torch.Tensor:
         """Cut or extend logits to the target's vocabulary: ids the draft lacks are never drafted."""

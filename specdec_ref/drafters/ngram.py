@@ -63,6 +63,12 @@ class NgramDrafter(Drafter):
         tokens, counts = pad(drafts)
         return Draft(upload(tokens, rows.device), counts)
 
+    def rewind(self, lengths: Sequence[int]) -> None:
+        """Begin the index of each row that has seen more than `lengths[b]` tokens anew."""
+        for row, (index, length) in enumerate(zip(self.indexes, lengths, strict=True)):
+            if index.seen > length:
+                self.indexes[row] = SuffixIndex(self.max_ngram, self.min_ngram)
+
     def select(self, keep: Sequence[int]) -> None:
         """Keep only these rows' indexes."""
         self.indexes = [self.indexes[row] for row in keep]
