@@ -65,8 +65,8 @@ EXPECTED_TOKENS = Exercise(
     hints=(
         "Draft i reaches the text if it and all drafts before it passed. How likely is that? And which token does the "
         "text get in every round, whatever happens?",
-        "Add up: 1 for the correction or bonus, alpha for the first draft, alpha^2 for the second, up to alpha^K. A sum "
-        "has no trouble at alpha = 1; the closed formula divides 0 by 0 there.",
+        "Add up: 1 for the correction or bonus, alpha for the first draft, alpha^2 for the second, up to alpha^K. The "
+        "sum has no trouble at alpha = 1; the closed formula divides 0 by 0 there.",
         "`return sum(alpha**i for i in range(num_draft_tokens + 1))`",
     ),
     cases=_expected_cases,
@@ -353,7 +353,7 @@ BEST_NUM_DRAFT_TOKENS = Exercise(
         Mistake(
             "stops at the first K that is no better",
             _climb,
-            "The time of a pass can jump and then stay flat, so the speedup may fall first and rise later. Try every K.",
+            "The time of a pass can jump and then stay flat, so the speedup may fall and then rise. Try every K.",
         ),
         Mistake(
             "T_d left out",
