@@ -22,8 +22,12 @@ class Run:
     outputs: dict
 
 
-def nbval(notebook, folder, mode="--nbval"):
-    """Run the text of a notebook in a new folder below `folder`; the folder's name has a space."""
+def nbval(notebook, folder, mode="--nbval", threads=None):
+    """Run the text of a notebook in a new folder below `folder`; the folder's name has a space.
+
+    `threads` bounds what one pass of a model uses, where the environment does not say so already.
+    """
+    few = {"OMP_NUM_THREADS": str(threads)} if threads else {}
     copy = folder / "a folder" / "copy.ipynb"
     copy.parent.mkdir(parents=True)
     copy.write_text(notebook, encoding="utf-8", newline="\n")
@@ -37,7 +41,7 @@ def nbval(notebook, folder, mode="--nbval"):
         ],
         capture_output=True,
         encoding="utf-8",
-        env={**environment(folder), "SPECDEC_RECORD": str(record)},
+        env={**few, **environment(folder), "SPECDEC_RECORD": str(record)},
         cwd=copy.parent,
         timeout=1800,
     )

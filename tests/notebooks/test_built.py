@@ -16,7 +16,6 @@ from specdec_course.building.notebooks import make_notebook
 from specdec_course.building.products import products, strays
 from specdec_course.building.up_to_date import difference
 from specdec_course.checks import all_exercises
-from tests.notebooks.nbval_run import nbval
 
 ALL = products()
 
@@ -117,15 +116,15 @@ def test_the_exercise_asks_all_that_is_checked_and_states_what_it_is_worth(produ
 
 @pytest.mark.smol
 @each("lesson", "solution")
-def test_running_the_notebook_gives_the_outputs_it_stores(product, tmp_path):
-    done = nbval(product.goal.read_text(encoding="utf-8"), tmp_path)
+def test_running_the_notebook_gives_the_outputs_it_stores(product, nbval_runs):
+    done = nbval_runs[product.name].result()
     assert done.passed, done.text
 
 
 @pytest.mark.smol
 @each("exercise")
-def test_the_exercise_as_shipped_runs_through_with_no_points_and_says_not_attempted(product, tmp_path):
-    done = nbval(product.goal.read_text(encoding="utf-8"), tmp_path, "--nbval-lax")
+def test_the_exercise_as_shipped_runs_through_with_no_points_and_says_not_attempted(product, nbval_runs):
+    done = nbval_runs[product.name].result()
     assert done.passed, done.text
     for cell in read(product).cells:
         shown = done.outputs.get(cell["id"], [])
