@@ -23,7 +23,8 @@ from transformers.utils import logging
 
 from specdec_ref import kernels, store
 from specdec_ref.device import best_device
-from specdec_ref.drafters import Drafter, ModelDrafter, NgramDrafter
+from specdec_ref.drafters import registry
+from specdec_ref.drafters.base import Drafter
 from specdec_ref.model import CachedLM
 
 OURS = {"smol": ("SmolLM2-135M-Instruct", "smol-draft"), "tiny": ("tiny-target", "tiny-draft")}
@@ -44,6 +45,8 @@ class Pair:
         Shared by both.
     dtype : str
         Of the target.
+    target_folder : Path
+        Where the target was loaded from: a trained head says which weights it was made for.
     """
 
     name: str
@@ -51,13 +54,24 @@ class Pair:
     draft: CachedLM
     tokenizer: PreTrainedTokenizerBase
     dtype: str
+    target_folder: Path
 
     def drafter(self, name: str = "model") -> Drafter:
-        """Return the drafter called `name`: "model" or "ngram"."""
-        makers = {"model": lambda: ModelDrafter(self.draft), "ngram": NgramDrafter}
-        if name not in makers:
-            raise ValueError(f"drafter={name!r} is not known; known are {', '.join(makers)}")
-        return makers[name]()
+        """Return the drafter called `name`; see `specdec_ref.drafters.registry`."""
+        return registry.make(name, self)
+
+    def head_folder(self, kind: str) -> Path:
+        """Return the folder of the trained head of a kind, "eagle" or "medusa", for this target.
+
+        Raises
+        ------
+        ValueError
+            If the course has none.
+        """
+        folder = store.trained_folder(f"{self.name}-{kind}")
+        if self.name not in OURS or not folder.is_dir():
+            raise ValueError(f"pair={self.name!r} has no {kind} head in {folder.parent}: train one first")
+        return folder
 
     @property
     def eos_token_ids(self) -> tuple[int, ...]:
@@ -95,7 +109,7 @@ def load_pair(name: str = "smol", *, dtype: str = "float32", device: str | None 
     _refuse_other_tokenizer(tokenizer, _load_tokenizer(draft_folder), name)
     target = _as_lm(_load_model(target_folder, dtype, place), dtype, place, tokenizer, target_name)
     draft = _as_lm(_load_model(draft_folder, dtype, place), dtype, place, tokenizer, draft_name)
-    return Pair(name, target, draft, tokenizer, dtype)
+    return Pair(name, target, draft, tokenizer, dtype, Path(target_folder))
 
 
 def _load_ours(name: str, dtype: str, place: torch.device) -> Pair:
@@ -111,7 +125,7 @@ def _load_ours(name: str, dtype: str, place: torch.device) -> Pair:
         target = _as_lm(_load_model(target_folder, dtype, place), dtype, place, tokenizer, target_name)
         draft_model = _load_model(draft_folder, draft_dtype, place)
         draft = _as_lm(draft_model, draft_dtype, place, tokenizer, draft_name)
-    return Pair(name, target, draft, tokenizer, dtype)
+    return Pair(name, target, draft, tokenizer, dtype, target_folder)
 
 
 def _as_lm(

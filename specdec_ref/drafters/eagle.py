@@ -21,12 +21,18 @@ from specdec_ref.cache import RowCache
 from specdec_ref.device import upload
 from specdec_ref.drafters.base import Draft, Drafter
 from specdec_ref.drafters.chain import draw_chain, no_draft
-from specdec_ref.heads.eagle import EagleHead
+from specdec_ref.heads.eagle import EagleHead, load_eagle
 from specdec_ref.model import PREFILL_BLOCK, CachedLM, attention_mask, block_shape, pad
 
 if TYPE_CHECKING:
     from specdec_ref.acceptance import Verification
+    from specdec_ref.pairs import Pair
     from specdec_ref.rows import Rows
+
+
+def for_pair(pair: Pair) -> EagleDrafter:
+    """Return the drafter of the EAGLE head trained for a pair's target."""
+    return EagleDrafter(load_eagle(pair.head_folder("eagle"), pair.target, pair.target_folder))
 
 
 class EagleDrafter(Drafter):

@@ -14,13 +14,19 @@ import torch
 
 from specdec_ref.device import upload
 from specdec_ref.drafters.base import Draft, Drafter
-from specdec_ref.heads.medusa import MedusaHeads
+from specdec_ref.heads.medusa import MedusaHeads, load_medusa
 from specdec_ref.model import CachedLM
 from specdec_ref.sampling import healthy_rows
 from specdec_ref.trees import Path, full_tree, parents_of
 
 if TYPE_CHECKING:
+    from specdec_ref.pairs import Pair
     from specdec_ref.rows import Rows
+
+
+def for_pair(pair: Pair) -> MedusaDrafter:
+    """Return the drafter of the Medusa heads trained for a pair's target."""
+    return MedusaDrafter(load_medusa(pair.head_folder("medusa"), pair.target, pair.target_folder))
 
 
 class MedusaDrafter(Drafter):

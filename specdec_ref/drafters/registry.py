@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from specdec_ref.drafters import model, ngram
+from specdec_ref.drafters import eagle, medusa, model, ngram
 from specdec_ref.drafters.base import Drafter
 
 if TYPE_CHECKING:
     from specdec_ref.pairs import Pair
 
 DRAFTERS: dict[str, Callable[[Pair], Drafter]] = {
+    "eagle": eagle.for_pair,
+    "medusa": medusa.for_pair,
     "model": model.for_pair,
     "ngram": ngram.for_pair,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -34,7 +35,7 @@ def toy_pair(name: str = "toy", dtype: str = "float32") -> Pair:
     model = kernels.prepare(LlamaForCausalLM(config), dtype)
     target = CachedLM(model, name="toy target")
     draft = CachedLM(first_layers(target.model, 1), name="toy draft")
-    return Pair(name, target, draft, PreTrainedTokenizerFast(tokenizer_object=backend), dtype)
+    return Pair(name, target, draft, PreTrainedTokenizerFast(tokenizer_object=backend), dtype, Path("toy"))
 
 
 def first_layers(model: PreTrainedModel, count: int) -> PreTrainedModel:
