@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar, cast
 
+import numpy as np
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -20,6 +21,7 @@ from specdec_ref import store
 from specdec_ref.model import CachedLM
 from specdec_ref.training import corpus
 from specdec_ref.training.answering import TOP, Pass, Question, answer_all, laws
+from specdec_ref.training.features import plan_passes, text_lengths
 from specdec_ref.training.prompts import Prompt, all_prompts
 
 T = TypeVar("T")
@@ -93,11 +95,13 @@ class TeacherText:
         left = ids.take([row for row, name in enumerate(ids.prompt_ids.tolist()) if name not in shards.finished])
         with Meter(shards.num_tokens, len(ids.tokens)) as meter:
             for piece in left.pieces(self.tokens_per_shard):
-                found = []
-                for prompt, answer in zip(piece.prompts(), piece.answers(), strict=True):
-                    found.append(laws(lm, prompt.tolist(), answer.tolist()))
-                    meter.add(len(answer))
-                shards.append(piece.with_laws(found))
+                prompts = [prompt.tolist() for prompt in piece.prompts()]
+                answers = [answer.tolist() for answer in piece.answers()]
+                found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+                for rows in plan_passes(text_lengths(piece)):
+                    found |= zip(rows, laws(lm, [prompts[i] for i in rows], [answers[i] for i in rows]), strict=True)
+                    meter.add(sum(len(answers[i]) for i in rows))
+                shards.append(piece.with_laws([found[row] for row in range(len(piece))]))
                 meter.say(f"{len(shards.finished):,} answers, {shards.num_tokens:,} tokens in {self.shards_folder}")
 
     def export(self) -> list[Path]:

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import cast
 
 import numpy as np
 import torch
+from torch import nn
 
 from specdec_ref import device as host
 from specdec_ref.cache import RowCache
@@ -114,25 +116,38 @@ def answer_all(
             batch.select(keep)
 
 
-def laws(lm: CachedLM, prompt: Sequence[int], answer: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the target's laws along an answer that is already known: one pass over it, and no sampling.
+def laws(
+    lm: CachedLM, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]]
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return the target's laws along answers that are already known: one pass over all of them, and no sampling.
+
+    Texts of like length make a good batch: the shorter ones are padded at the right. Attention is causal, so nothing
+    real sees the padding, and the pass needs neither mask nor cache.
 
     Parameters
     ----------
     lm : CachedLM
         The target.
-    prompt, answer : sequence of int
+    prompts, answers : sequences of sequences of int
         What the target read, and all it wrote.
 
     Returns
     -------
-    top_ids, top_logprobs : arrays [N, TOP], uint16 and float16
-        As in `Answer`, one row for each of the N tokens of the answer.
+    list of (top_ids, top_logprobs), arrays [N, TOP], uint16 and float16
+        As in `Answer`, for each answer one row for each of its N tokens.
     """
-    reader = lm.fresh(1)
-    reader.prefill([prompt[:-1]])
-    block = host.upload([[prompt[-1], *answer[:-1]]], lm.device)
-    return _top(reader.extend(block)[0])
+    texts = [[*prompt, *answer[:-1]] for prompt, answer in zip(prompts, answers, strict=True)]
+    longest = max(map(len, texts))
+    block = host.upload([text + [0] * (longest - len(text)) for text in texts], lm.device)  # [B, T]
+    with torch.inference_mode():
+        states = cast(nn.Module, lm.model.base_model)(input_ids=block, use_cache=False).last_hidden_state  # [B, T, D]
+        output_layer = cast(nn.Module, lm.model.get_output_embeddings())
+        return [
+            _top(
+                output_layer(its_states[len(prompt) - 1 : len(prompt) - 1 + len(answer)])
+            )  # [N, V] one answer at a time
+            for its_states, prompt, answer in zip(states, prompts, answers, strict=True)
+        ]
 
 
 class _Reader:

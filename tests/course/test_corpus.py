@@ -248,10 +248,11 @@ def tiny_llama(seed: int = 0) -> LlamaForCausalLM:
 
 def test_a_transformer_gives_the_same_answers_in_any_batch_and_the_same_laws_by_reading(llama: CachedLM):
     together = {answer.question.prompt.id: answer for answer in answered(llama, questions(), 7)}
-    for answer in answered(llama, questions(), 1):
+    alone = list(answered(llama, questions(), 1))
+    read = laws(llama, [answer.question.tokens for answer in alone], [answer.tokens for answer in alone])
+    for answer, (read_ids, read_logprobs) in zip(alone, read, strict=True):
         other = together[answer.question.prompt.id]
         assert other.tokens == answer.tokens
-        read_ids, read_logprobs = laws(llama, answer.question.tokens, answer.tokens)
         for top_ids, top_logprobs in ((read_ids, read_logprobs), (other.top_ids, other.top_logprobs)):
             np.testing.assert_array_equal(np.array(top_ids), np.array(answer.top_ids))
             np.testing.assert_allclose(np.array(top_logprobs), np.array(answer.top_logprobs), atol=5e-3)
