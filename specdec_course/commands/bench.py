@@ -201,6 +201,40 @@ def dtypes(
 
 
 @app.command()
+def machine(
+    pair: Annotated[str, typer.Option(help='"smol", "tiny", or "TARGET+DRAFT".')] = "smol",
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or mps; the best one where not given.")] = None,
+    turns: Annotated[int, typer.Option(min=1, help="Timed passes of each kind; the quickest counts.")] = 5,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Measure this machine's two limits, bytes and operations per second, and what they predict for T_v / T_t."""
+    import json
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from specdec_course.benchmark.limits import limits, sentences
+    from specdec_course.errors import CourseError
+    from specdec_ref.pairs import load_pair
+
+    try:
+        report = limits(load_pair(pair, dtype=dtype, device=device), turns=turns)
+    except ValueError as error:
+        raise CourseError(str(error)) from error
+    if as_json:
+        typer.echo(json.dumps(report, ensure_ascii=True, indent=2))
+        return
+    table = Table("rows", "tokens per row", "ms", "T_v / T_t measured", "by the roofline", title=report["device"])
+    for cell in report["passes"]:
+        numbers = (f"{1e3 * cell['seconds']:.1f}", f"{cell['measured']:.2f}", f"{cell['predicted']:.2f}")
+        table.add_row(str(cell["batch"]), str(cell["tokens"]), *numbers)
+    Console().print(table)
+    for line in sentences(report):
+        typer.echo(line)
+
+
+@app.command()
 def suites() -> None:
     """Choose the prompts of the benchmark anew, by their rule, and write them to `data/suites`."""
     from specdec_course.benchmark.suites import write
