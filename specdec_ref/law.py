@@ -57,6 +57,19 @@ def sampled_drafts(table: torch.Tensor, text: Text, num_draft_tokens: int) -> Dr
     return Drafts(tokens[possible], weights[possible], probs[possible])
 
 
+def staged_drafts(table: torch.Tensor, drafter: Callable[[Text], Drafts], text: Text, num_draft_tokens: int) -> Drafts:
+    """Return every draft of the model `table` when `drafter` drafts for it, with the q that each token is said to have.
+
+    The weights are counted, round by round, as for any text; the q is that of the model alone. If the two did not
+    agree, the next level would not be exact.
+    """
+    weights = speculative_law(table, drafter, text, num_draft_tokens, num_draft_tokens).flatten()  # [V^K]
+    tokens = _all_sequences(len(table), num_draft_tokens)
+    probs = path_probs(table, text, tokens)[:, :num_draft_tokens]
+    possible = weights > 0
+    return Drafts(tokens[possible], weights[possible], probs[possible])
+
+
 def fixed_draft(tokens: Text) -> Drafts:
     """Return the one draft of a deterministic drafter: certain, and without a q."""
     return Drafts(torch.tensor([tokens], dtype=torch.int64), torch.ones(1, dtype=torch.float64))

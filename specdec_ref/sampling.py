@@ -11,6 +11,7 @@ a key. No generator has state, so a row's text does not depend on its batch, and
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from numbers import Integral
@@ -225,6 +226,14 @@ def uniforms(row_seeds: torch.Tensor, rounds: torch.Tensor, positions: torch.Ten
     if exact_dtype(positions.device) == torch.float32:
         return _shift(state, 40).float() * 2.0**-24
     return _shift(state, 11).double() * 2.0**-53
+
+
+def inner_seeds(row_seeds: Sequence[int]) -> list[int]:
+    """Return other seeds, one for each: for a decoder inside of a drafter, whose numbers must not be the outer ones."""
+    return _mix(_mix(torch.tensor(row_seeds, dtype=torch.int64)) ^ _INNER).tolist()
+
+
+_INNER = 0x5370_6563_4465_6331  # any number that is no round, position or purpose
 
 
 def _mix(x: torch.Tensor) -> torch.Tensor:
