@@ -5,5 +5,6 @@ from specdec_ref.drafters.eagle import EagleDrafter
 from specdec_ref.drafters.medusa import MedusaDrafter
 from specdec_ref.drafters.model import ModelDrafter
 from specdec_ref.drafters.ngram import NgramDrafter
+from specdec_ref.drafters.staged import StagedDrafter
 
-__all__ = ["Draft", "Drafter", "EagleDrafter", "MedusaDrafter", "ModelDrafter", "NgramDrafter"]
+__all__ = ["Draft", "Drafter", "EagleDrafter", "MedusaDrafter", "ModelDrafter", "NgramDrafter", "StagedDrafter"]
