@@ -31,7 +31,7 @@ from specdec_course import check, hint, progress, quiz, replay
 # K tokens are drafted. Each judged one passes with chance α. How many tokens does the text get on average, the
 # correction or bonus included?
 #
-# Your answer must be good for every α from 0 to 1. That includes 1 itself, and 1 − 10⁻¹².
+# Your answer must be good for every α from 0 to 1. That includes 1 itself: a model that drafts for itself has it.
 
 
 # %%
@@ -322,8 +322,8 @@ except NotImplementedError:
 # translations, and off for all but code edits when it is full.**
 #
 # One text at a time, decoding a code edit falls from 12.00 s to 4.96 s and a chat from 6.00 s to 3.99 s. Translation
-# gains nothing: 4.50 s and 4.51 s. A yes-or-no request spends 1.20 s on its prompt and 0.06 s on decoding; the draft has
-# to read the prompt too, which takes it to 1.35 s, so the request becomes slower.
+# gains nothing: 4.50 s and 4.51 s. A yes-or-no request spends 1.20 s on its prompt and 0.06 s on decoding; the draft
+# has to read the prompt too, which takes it to 1.35 s, so the request becomes slower.
 #
 # Sixteen at a time code edits still gain: 14.40 s to 11.00 s. Chats lose, 7.20 s to 8.85 s, and translations lose more.
 # One request of each kind together would take longer with speculation than without: 0.9 times the speed.

@@ -26,10 +26,24 @@ def special_case_at_one(alpha, num_draft_tokens):
     return closed_formula(alpha, num_draft_tokens)
 
 
-def other_way_round_at_one(alpha, num_draft_tokens):
-    if alpha >= 1.0:
+def wide_special_case(alpha, num_draft_tokens):
+    if abs(1 - alpha) < 1e-2:
         return num_draft_tokens + 1.0
     return (alpha ** (num_draft_tokens + 1) - 1) / (alpha - 1)
+
+
+def rounded_special_case(alpha, num_draft_tokens):
+    if round(alpha, 2) == 1:
+        return float(num_draft_tokens + 1)
+    return closed_formula(alpha, num_draft_tokens)
+
+
+def small_number_below(alpha, num_draft_tokens):
+    return (1 - alpha ** (num_draft_tokens + 1)) / (1 - alpha + 1e-10)
+
+
+def smaller_number_below(alpha, num_draft_tokens):
+    return (1 - alpha ** (num_draft_tokens + 1)) / max(1 - alpha, 1e-9)
 
 
 def accepted_only(alpha, num_draft_tokens):
@@ -463,7 +477,8 @@ def sorts_in_place(records):
 
 MUTANTS = {
     "5.1": {
-        "digits are lost near alpha = 1": [special_case_at_one, other_way_round_at_one],
+        "a small number in the denominator hides 0 / 0": [small_number_below, smaller_number_below],
+        "the special case for alpha = 1 is too wide": [wide_special_case, rounded_special_case],
         "0 / 0 at alpha = 1": [closed_formula, closed_formula_with_numpy],
         "the correction or bonus is left out": [accepted_only, accepted_only_by_formula],
         "at most K tokens a round": [k_terms, k_terms_by_formula],
@@ -528,7 +543,13 @@ MUTANTS = {
 }
 
 CORRECT = {
-    "5.1": {"Horner": horner, "with torch": with_torch, "by outcomes": by_outcomes, "with expm1": with_expm1},
+    "5.1": {
+        "Horner": horner,
+        "with torch": with_torch,
+        "by outcomes": by_outcomes,
+        "with expm1": with_expm1,
+        "closed formula with a special case": special_case_at_one,
+    },
     "5.2": {
         "seconds": right_speedup,
         "in target steps": in_target_steps,
