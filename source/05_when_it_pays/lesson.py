@@ -287,9 +287,9 @@ show(
 )
 
 # %% [markdown]
-# Real rounds often fail at the very first draft, because the place is hard; and who has passed four drafts stands in an
-# easy stretch, and will probably pass a fifth. Such a curve falls more steeply at first and is flatter later. So one α is
-# a summary: good for comparing drafts, and for a first look at K. For the K that you really set, count survival, or
+# Real rounds often fail at the very first draft, because the place is hard. And who has passed four drafts stands in an
+# easy stretch, and will probably pass a fifth. Such a curve falls more steeply at first and is flatter later. So one α
+# is a summary: good for comparing drafts, and for a first look at K. For the K that you really set, count survival, or
 # simply measure.
 #
 # ## Predicted and measured
