@@ -141,18 +141,18 @@ def smol_draft(
 @app.command()
 def tiny(
     epochs: Annotated[float | None, typer.Option(min=0, help="For every model. Default: each its own.")] = None,
+    stories: Annotated[int, typer.Option(min=1, help="Stories that tiny-target learns to write from.")] = 30_000,
     texts: Annotated[int, typer.Option(min=1, help="Texts that each model writes for the next smaller one.")] = 10_000,
     vocabulary: Annotated[int, typer.Option(min=258, help="Tokens of the family's tokenizer.")] = 2048,
     prompts: Annotated[int, typer.Option(min=1, help="Held-out openings that are decoded at the end.")] = 64,
     seed: Seed = 0,
     threads: Threads = None,
-    shards: Shards = None,
     work: Work = None,
     out: Out = None,
 ) -> None:
-    """Train the tiny family, tokenizer included: tiny-target on prose, tiny-draft and tiny-micro by distillation.
+    """Train the tiny family, tokenizer included: tiny-target on stories, the smaller two by distillation.
 
-    Takes hours. Stop it at any time: the same command goes on from the last checkpoint.
+    Takes an hour. Stop it at any time: the same command goes on from the last checkpoint.
     """
     from dataclasses import replace
 
@@ -163,12 +163,11 @@ def tiny(
     students = recipes.Recipe().students
     if epochs is not None:
         students = tuple(replace(one, plan=replace(one.plan, epochs=epochs)) for one in students)
-    recipe = recipes.Recipe(students, vocabulary, num_texts=texts, seed=seed, num_prompts=prompts)
+    recipe = recipes.Recipe(students, vocabulary, stories, num_texts=texts, seed=seed, num_prompts=prompts)
     folder = out or Path(__file__).parents[2] / "models"
     with running(threads) as bars:
         place = recipes.Place(work or store.home() / "training" / "tiny", folder, command_line(), bars.tell)
-        source = shards or store.home() / "corpus"
-        figures = recipes.run(recipe, place, shards=source, teacher_folder=store.smol_folder())
+        figures = recipes.run(recipe, place)
     for name, values in figures.items():
         show(name, values, folder / name)
 
@@ -286,3 +285,55 @@ def medusa(
         count = heads or (4 if target == "smol" else 3)
         figures = run_medusa(place, plan, heads=count, tokens=tokens, look_tokens=look_tokens, seed=seed)
     show(place.out.name, figures, place.out)
+
+
+@app.command(name="layer-skip")
+def layer_skip(
+    target: Target = "smol",
+    texts: Annotated[int, typer.Option(min=1, help="Texts to search on.")] = 8,
+    tokens: Annotated[int, typer.Option(min=1, help="Tokens of each.")] = 48,
+    num_draft_tokens: Annotated[int, typer.Option(min=1, help="The longest draft that is considered.")] = 4,
+    verify_cost: Annotated[float, typer.Option(min=1, help="A target pass over a draft, in plain steps.")] = 1.1,
+    patience: Annotated[int, typer.Option(min=1, help="End after so many removals that found nothing better.")] = 4,
+    seed: Annotated[int, typer.Option(min=0, help="Of the prompts.")] = 0,
+    threads: Threads = None,
+    work: Work = None,
+    out: Out = None,
+) -> None:
+    """Find the layers that a target can draft with by itself. No training: a search on texts that it writes.
+
+    Stop it at any time: the same command goes on from its journal.
+    """
+    from transformers import AutoTokenizer
+
+    from specdec_course.errors import CourseError
+    from specdec_course.teacher import chat
+    from specdec_course.training_runs import command_line, running, show
+    from specdec_ref import store
+    from specdec_ref.training.layer_recipe import run
+    from specdec_ref.training.layer_skip import SkipPlan
+    from specdec_ref.training.prompts import all_prompts
+
+    if target not in ("smol", "tiny"):
+        raise CourseError(f"--target {target}: choose smol or tiny")
+    models = out or Path(__file__).parents[2] / "models"
+    folder, prompts = store.trained_folder("tiny-target"), None
+    with running(threads) as bars:
+        if target == "smol":
+            folder = store.smol_folder()
+            store.check_sizes(folder)
+            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            sides = [[one for one in all_prompts(seed) if one.held_out == side][:texts] for side in (False, True)]
+            prompts = ([chat(tokenizer, one) for one in sides[0]], [chat(tokenizer, one) for one in sides[1]])
+        figures = run(
+            folder,
+            SkipPlan(tokens, num_draft_tokens, verify_cost, patience),
+            prompts=prompts,
+            count=texts,
+            seed=seed,
+            work=work or store.home() / "training" / f"{target}-layer-skip",
+            out=models / f"{target}-layer-skip",
+            command=command_line(),
+            tell=bars.tell,
+        )
+    show(f"{target}-layer-skip", figures, models / f"{target}-layer-skip")

@@ -74,7 +74,7 @@ SHA-256 of each file are in `manifest.json`.
 - **Recipe**: {self.recipe}
 - **Command**: `{self.command}`
 - **Seed**: {self.seed}
-- **Licence**: Apache-2.0. All text was written by SmolLM2-135M-Instruct (Apache-2.0) or by models trained on its text.
+- **Licence**: Apache-2.0. All text is the course's own, or was written by SmolLM2-135M-Instruct (Apache-2.0).
 
 ## Held-out figures
 

@@ -234,7 +234,7 @@ in `manifest.json`.
 - **Recipe**: {recipe}
 - **Command**: `{command}`
 - **Seed**: {seed}
-- **Licence**: Apache-2.0. All text was written by SmolLM2-135M-Instruct (Apache-2.0) or by models trained on its text.
+- **Licence**: Apache-2.0. All text is the course's own, or was written by SmolLM2-135M-Instruct (Apache-2.0).
 
 ## Held-out figures
 

@@ -1,9 +1,9 @@
 """The tiny family: a target, a draft and a micro draft that share one small tokenizer of their own.
 
-SmolLM2's prose teaches `tiny-target` to write. Then each smaller model learns from the next larger one, along text that
-the larger one writes: a draft is judged on its target's text, not on the text that the target once learned from.
+Little stories of our own teach `tiny-target` to write. Then each smaller model learns from the next larger one, along
+text that the larger one writes: a draft is judged on its target's text, not on what the target once learned from.
 
-    teacher text -> tokenizer -> tiny-target -> its text and laws -> tiny-draft -> its text and laws -> tiny-micro
+    stories -> tokenizer -> tiny-target -> its text and laws -> tiny-draft -> its text and laws -> tiny-micro
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import cast
 
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from specdec_ref import store
 from specdec_ref.model import CachedLM
@@ -24,10 +24,10 @@ from specdec_ref.training.artefact import Card, Shape
 from specdec_ref.training.corpus import Corpus
 from specdec_ref.training.distill import Plan, distill
 from specdec_ref.training.held_out import Figures, decode_both, estimate
+from specdec_ref.training.stories import story
 from specdec_ref.training.tell import Tell
-from specdec_ref.training.tiny_text import documents, encode, openings, train_tokenizer
+from specdec_ref.training.tiny_text import encode, openings, train_tokenizer
 
-PROSE = ("story", "explain", "howto", "question", "chat", "summary", "rewrite")
 SHARD_TOKENS = 50_000  # of written text: what a kill can cost
 
 
@@ -44,19 +44,19 @@ class Student:
 TARGET = Student(
     "tiny-target",
     Shape(256, layers=4, heads=4, mlp=704, context=1024),
-    Plan(epochs=6, weight_decay=0.1),
-    "A small language model that continues prose, for tests and first lessons: it loads in a second.",
+    Plan(epochs=1, weight_decay=0.1),
+    "A small language model that writes little stories, for tests and first lessons: it loads in a second.",
 )
 DRAFT = Student(
     "tiny-draft",
     Shape(96, layers=2, heads=3, mlp=256, context=1024),
-    Plan(epochs=8, learning_rate=3e-3),
+    Plan(epochs=4, learning_rate=3e-3),
     "A draft model for speculative decoding with tiny-target.",
 )
 MICRO = Student(
     "tiny-micro",
     Shape(32, layers=1, heads=2, mlp=128, context=1024),
-    Plan(epochs=8, learning_rate=5e-3),
+    Plan(epochs=4, learning_rate=5e-3),
     "A draft model for tiny-draft, for speculation in stages.",
 )
 
@@ -71,19 +71,19 @@ class Recipe:
         Each but the first learns from the one before it.
     vocab_size : int
         Tokens of the tokenizer, special ones included.
-    kinds : tuple of str
-        Which kinds of teacher text are read.
+    num_stories : int
+        Stories that the first one learns from or is measured on.
     num_texts, max_new_tokens, write_batch : int
         Texts that each teacher writes for its student, their longest, and how many at once.
     opening_tokens : tuple of int
-        Such a text begins with so many tokens of an answer of SmolLM2: each answer gives an opening of each length.
+        Such a text begins with so many tokens of a story: each story gives an opening of each length.
     seed, num_prompts : int
         Of everything; and how many held-out openings are decoded at the end.
     """
 
     students: tuple[Student, ...] = (TARGET, DRAFT, MICRO)
     vocab_size: int = 2048
-    kinds: tuple[str, ...] = PROSE
+    num_stories: int = 30_000
     num_texts: int = 10_000
     max_new_tokens: int = 192
     write_batch: int = 64
@@ -102,32 +102,17 @@ class Place:
     tell: Tell
 
 
-def run(recipe: Recipe, place: Place, *, shards: Path, teacher_folder: Path) -> dict[str, Figures]:
+def run(recipe: Recipe, place: Place) -> dict[str, Figures]:
     """Train, measure and save the family; a run that was stopped goes on. Return held-out figures by model.
-
-    Parameters
-    ----------
-    recipe, place : Recipe and Place
-        How and where.
-    shards : Path
-        Folder of the teacher text; the narrow record, ids alone, will do.
-    teacher_folder : Path
-        SmolLM2's folder: its tokenizer turns the ids into text.
 
     Raises
     ------
     ValueError
-        If there is no such text, or the folder of work holds another run.
+        If the folder of work holds another run.
     """
-    answers, _ = corpus.load(sorted(shards.glob("*.npz")))
-    answers = answers.take(answers.prompt_ids.argsort())  # the same order, however the shards were cut
-    answers = answers.take([row for row, kind in enumerate(answers.kinds.tolist()) if kind in recipe.kinds])
-    if not len(answers):
-        raise ValueError(f"the text in {shards} has no answers of the kinds {', '.join(recipe.kinds)}")
-    texts = documents(answers, AutoTokenizer.from_pretrained(teacher_folder))
-    learned = [one.text for one in texts if not one.held_out]
-    tokenizer = train_tokenizer(learned, recipe.vocab_size, place.work / "tokenizer")
-    text = encode(texts, answers, tokenizer)
+    texts = [story(number, recipe.seed) for number in range(recipe.num_stories)]
+    tokenizer = train_tokenizer(texts, recipe.vocab_size, place.work / "tokenizer")
+    text = encode(texts, tokenizer)
     begun = openings(text.take(~text.held_out), tokenizer, recipe.opening_tokens)[: recipe.num_texts]
     figures: dict[str, Figures] = {}
     teacher: CachedLM | None = None
@@ -157,7 +142,7 @@ def _teach(
     if teacher is not None:
         prompts = [prompt.tolist() for prompt in held_out.prompts()[: recipe.num_prompts]]
         figures |= decode_both(teacher, lm, prompts, _stop(tokenizer), recipe.max_new_tokens, place.tell)
-    writer = "SmolLM2-135M-Instruct (the prose of `data/corpus`)" if teacher is None else f"`{teacher.name}`"
+    writer = "the grammar of `specdec_ref/training/stories.py`" if teacher is None else f"`{teacher.name}`"
     goal = "cross-entropy" if teacher is None else "KL to the teacher's law (its 16 likeliest tokens) plus TV"
     card = Card(
         what=f"{student.what} Its tokenizer is a byte-level BPE of {len(tokenizer):,} tokens, the tiny family's own.",

@@ -1,39 +1,19 @@
-"""The teacher's prose in a small tokenizer of its own, and the openings that the tiny models continue."""
+"""Little stories in a small tokenizer of their own, and the openings that the tiny models continue."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
-import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from specdec_ref.training.answering import Question
-from specdec_ref.training.corpus import Corpus
+from specdec_ref.training.answering import Answer, Question
+from specdec_ref.training.corpus import Corpus, from_answers
 from specdec_ref.training.prompts import Prompt
 
 BEGIN, END = "<|begin|>", "<|end|>"
-
-
-@dataclass(frozen=True)
-class Document:
-    """A text, whether it came to its end (one that was cut must not teach to end there), and its side of the split."""
-
-    text: str
-    ended: bool
-    held_out: bool
-
-
-def documents(answers: Corpus, tokenizer: PreTrainedTokenizerBase) -> list[Document]:
-    """Return the answers of a teacher as text."""
-    end = tokenizer.eos_token_id
-    return [
-        Document(str(tokenizer.decode(ids, skip_special_tokens=True)).strip(), bool(ids) and ids[-1] == end, held_out)
-        for ids, held_out in zip(map(np.ndarray.tolist, answers.answers()), answers.held_out.tolist(), strict=True)
-    ]
 
 
 def train_tokenizer(texts: Sequence[str], vocab_size: int, folder: Path) -> PreTrainedTokenizerBase:
@@ -59,17 +39,17 @@ def train_tokenizer(texts: Sequence[str], vocab_size: int, folder: Path) -> PreT
     return PreTrainedTokenizerFast.from_pretrained(folder)
 
 
-def encode(texts: Sequence[Document], answers: Corpus, tokenizer: PreTrainedTokenizerBase) -> Corpus:
-    """Return documents as a corpus without laws: the prompt is `<|begin|>`, the answer is all the rest."""
+def encode(stories: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> Corpus:
+    """Return stories as a corpus without laws: the prompt is `<|begin|>`, the answer is the story and `<|end|>`.
+
+    Which side of the split a story is on follows from its words, as with every prompt.
+    """
     begin, end = cast(int, tokenizer.bos_token_id), cast(int, tokenizer.eos_token_id)
-    rows = [tokenizer.encode(one.text, add_special_tokens=False) + [end] * one.ended for one in texts]
-    return replace(
-        answers.without_laws(),
-        prompt_lengths=np.ones(len(rows), dtype=np.int32),
-        prompt_tokens=np.full(len(rows), begin, dtype=np.uint16),
-        lengths=np.array([len(row) for row in rows], dtype=np.int32),
-        tokens=np.array([token for row in rows for token in row], dtype=np.uint16),
-    )
+    answers = [
+        Answer(Question(Prompt("story", text), (begin,)), [*tokenizer.encode(text, add_special_tokens=False), end])
+        for text in stories
+    ]
+    return from_answers(answers).without_laws()
 
 
 def openings(encoded: Corpus, tokenizer: PreTrainedTokenizerBase, lengths: Sequence[int]) -> list[Question]:

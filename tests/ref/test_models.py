@@ -16,7 +16,8 @@ from specdec_ref.pairs import load_pair
 from specdec_ref.training import corpus
 from specdec_ref.training.batches import Batches, hidden_states
 from specdec_ref.training.held_out import measure
-from specdec_ref.training.tiny_text import documents, encode, openings
+from specdec_ref.training.stories import story
+from specdec_ref.training.tiny_text import encode, openings
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -109,11 +110,10 @@ def test_smol_draft_guesses_the_targets_greedy_words_as_often_as_its_card_says()
 
 def tiny_openings(count: int) -> list[list[int]]:
     """Held-out openings, as `specdec train tiny` makes them."""
-    folder = ROOT / "models" / "tiny-target"
-    text, tokenizer = held_out(), AutoTokenizer.from_pretrained(folder)
-    text = text.take(np.isin(text.kinds, ["story", "explain", "howto"]))
-    encoded = encode(documents(text, AutoTokenizer.from_pretrained(ROOT / "models" / "smol-draft")), text, tokenizer)
-    return [list(question.tokens) for question in openings(encoded, tokenizer, (4, 12, 24))][:count]
+    tokenizer = AutoTokenizer.from_pretrained(ROOT / "models" / "tiny-target")
+    encoded = encode([story(number) for number in range(400)], tokenizer)
+    begun = openings(encoded.take(encoded.held_out), tokenizer, (4, 12, 24))
+    return [list(question.tokens) for question in begun][:count]
 
 
 @pytest.mark.parametrize(("target", "draft"), [("tiny-target", "tiny-draft"), ("tiny-draft", "tiny-micro")])

@@ -393,7 +393,7 @@ def tiny_recipe() -> tiny.Recipe:
     return tiny.Recipe(
         students,
         300,
-        tiny.PROSE,
+        400,
         num_texts=150,
         max_new_tokens=16,
         write_batch=32,
@@ -402,23 +402,21 @@ def tiny_recipe() -> tiny.Recipe:
     )
 
 
-def run_tiny(folder: Path, shards: Path, teacher_folder: Path, tell=quiet) -> dict[str, dict[str, float | None]]:
+def run_tiny(folder: Path, tell=quiet) -> dict[str, dict[str, float | None]]:
     place = tiny.Place(folder / "work", folder / "models", "specdec train tiny", tell)
-    return tiny.run(tiny_recipe(), place, shards=shards, teacher_folder=teacher_folder)
+    return tiny.run(tiny_recipe(), place)
 
 
-def test_the_tiny_family_is_made_from_text_alone_and_survives_a_kill(
-    shards: Path, teacher_folder: Path, tmp_path: Path
-):
+def test_the_tiny_family_is_made_from_nothing_and_survives_a_kill(tmp_path: Path):
     def kill(name: str, done: int, total: int, remark: str) -> None:
         del total, remark
         if name == "tiny-draft" and done == 25:
             raise KilledError
 
     with pytest.raises(KilledError):
-        run_tiny(tmp_path / "killed", shards, teacher_folder, kill)
-    figures = run_tiny(tmp_path / "killed", shards, teacher_folder)
-    assert run_tiny(tmp_path / "whole", shards, teacher_folder) == figures
+        run_tiny(tmp_path / "killed", kill)
+    figures = run_tiny(tmp_path / "killed")
+    assert run_tiny(tmp_path / "whole") == figures
     sizes = []
     for name in ("tiny-target", "tiny-draft", "tiny-micro"):
         killed, whole = (tmp_path / run / "models" / name for run in ("killed", "whole"))
