@@ -148,7 +148,16 @@ def time_draft_step(
     """
     count = len(prompts)
     rows = Rows(prompts, settings, repeats + 2, target.max_length, Stop(), range(count), target.device)
-    drafter = drafter.fresh(target, rows)
+    lm = target.fresh(count)
+    drafter = drafter.fresh(lm, rows)
+
+    def read(texts: Sequence[Sequence[int]]) -> None:  # what the target would have done meanwhile
+        if drafter.wants_features:
+            drafter.take_features(lm.prefill_with_features(texts), torch.tensor([len(text) for text in texts]))
+        else:
+            lm.prefill(texts)
+
+    read([tokens[:-1] for tokens in rows.tokens])
     times: list[float] = []
     for turn in range(repeats + 1):
         synchronize(target.device)
@@ -160,6 +169,7 @@ def time_draft_step(
         following = [rows.tokens[row][turn % rows.prompt_lengths[row]] for row in range(count)]
         nothing = torch.zeros(count, dtype=torch.int64)
         drafter.commit(Verification(nothing, torch.tensor(following)))
+        read([tokens[-1:] for tokens in rows.tokens])
         rows.commit([[token] for token in following], [[] for _ in following], [0 for _ in following])
     return statistics.median(times) if times else None
 

@@ -93,8 +93,9 @@ class CachedLM:
             The block, right-padded.
         counts : Tensor [B] int64 on the host, or None
             How many tokens of each row are real. Padding leaves no trace in the cache. None: all T.
-        parents : Tensor [B, T] int64 on the host, or None
-            The block is a tree: `parents[b, i] < i` is node i's parent, -1 for a child of the text so far.
+        parents : Tensor [B, N] int64 on the host, or None
+            The block is a tree: `parents[b, i] < i` is node i's parent, -1 for a child of the text so far. N may be
+            more than T: then the block holds the last T nodes, and passes before it have put the others in the cache.
         last_only : bool
             Return the logits of the last column alone, [B, 1, V]: a prompt of 500 tokens needs no 500 rows.
 
@@ -135,14 +136,34 @@ class CachedLM:
         features: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         length = tokens.shape[1]
-        self.cache.begin_pass(length)
-        offsets, sees = block_shape(len(tokens), length, parents)
+        nodes = length if parents is None else parents.shape[1]
+        offsets, sees = block_shape(len(tokens), nodes, parents)
+        text = self.cache.lengths - (nodes - length)  # [B], without nodes of the same tree
+        mask = attention_mask(text, sees[:, nodes - length :], self.model.dtype, self.device)
+        output = self.run(tokens, text[:, None] + offsets[:, nodes - length :], mask, last_only, features)
+        self.cache.advance(length if counts is None else counts)
+        return output
+
+    @torch.inference_mode()
+    def run(
+        self,
+        tokens: torch.Tensor,
+        positions: torch.Tensor,
+        mask: torch.Tensor,
+        last_only: bool = False,
+        features: bool = False,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Run a block [B, T] with positions [B or 1, T] on the host and a mask [B, 1, T, S], and return its logits.
+
+        Keys and values go to the slots behind each row's text, and stay out of it until `cache.advance`.
+        """
+        self.cache.begin_pass(tokens.shape[1])
         # Padding may point past the model's last position; its logits are never read, so any valid position will do.
-        positions = (self.cache.lengths[:, None] + offsets).clamp(max=self.max_length - 1)  # [B, T]
+        positions = positions.clamp(max=self.max_length - 1)
         arguments: dict[str, Any] = {
             "input_ids": tokens,
             "position_ids": upload(positions, self.device),
-            "attention_mask": self._mask(sees),
+            "attention_mask": mask,
             self._cache_argument: self.cache,
             "use_cache": True,
         }
@@ -151,12 +172,8 @@ class CachedLM:
         if features:
             arguments["output_hidden_states"] = True
         output = self.model(**arguments)
-        self.cache.advance(length if counts is None else counts)
         logits = output.logits[..., -1:, : self.vocab_size] if last_only else output.logits[..., : self.vocab_size]
         return logits, output.hidden_states[-1] if features else None
-
-    def _mask(self, sees: torch.Tensor) -> torch.Tensor:
-        return attention_mask(self.cache.lengths, sees, self.model.dtype, self.device)
 
     def rollback(self, counts: torch.Tensor | Sequence[int]) -> None:
         """Forget the last `counts` [B] tokens of each row."""
@@ -174,17 +191,18 @@ def attention_mask(lengths: torch.Tensor, sees: torch.Tensor, dtype: torch.dtype
     ----------
     lengths : Tensor [B] on the host
         Tokens of each row in the cache, before the block.
-    sees : Tensor [B or 1, T, T] on the host
-        Which tokens of the block each token of the block looks at; see `block_shape`.
+    sees : Tensor [B or 1, T, N] on the host
+        Which tokens of the block each token of the block looks at; see `block_shape`. N may be more than T: columns for
+        nodes of the same tree that came before this block stand first.
     dtype, device
         Of the mask.
     """
-    batch, length = len(lengths), sees.shape[1]
-    slots = int(lengths.max()) + length
+    batch, length, nodes = len(lengths), *sees.shape[1:]
+    slots = int(lengths.max()) + nodes
     offset = torch.arange(slots, device=device) - upload(lengths, device)[:, None, None]  # [B, 1, S]: within the block
     in_block = upload(sees, device).bool().expand(batch, -1, -1)
-    in_block = in_block.gather(2, offset.clamp(0, length - 1).expand(-1, length, -1))  # [B, T, S]
-    visible = (offset < 0) | (in_block & (offset < length))
+    in_block = in_block.gather(2, offset.clamp(0, nodes - 1).expand(-1, length, -1))  # [B, T, S]
+    visible = (offset < 0) | (in_block & (offset < nodes))
     return torch.zeros((), dtype=dtype, device=device).masked_fill(~visible, torch.finfo(dtype).min)[:, None]
 
 

@@ -99,19 +99,10 @@ BLOCK_POSITIONS = Exercise(
 
 
 def _block_mask(lengths: torch.Tensor, block_length: int) -> torch.Tensor:
-    from specdec_ref.model import block_shape
+    from specdec_ref.model import attention_mask, block_shape
 
-    lm = _model_for_masks()
-    lm.cache.lengths = lengths
     _, sees = block_shape(len(lengths), block_length, None)
-    return lm._mask(sees)[:, 0] == 0
-
-
-@functools.cache
-def _model_for_masks() -> Any:
-    from specdec_ref.table import table_lm
-
-    return table_lm(torch.zeros(2, 2))
+    return attention_mask(lengths, sees, torch.float64, lengths.device)[:, 0] == 0
 
 
 def _mask(visible: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, int], torch.Tensor]) -> Callable[..., Any]:

@@ -337,3 +337,55 @@ def layer_skip(
             tell=bars.tell,
         )
     show(f"{target}-layer-skip", figures, models / f"{target}-layer-skip")
+
+
+@app.command(name="layer-skip")
+def layer_skip(
+    target: Target = "smol",
+    texts: Annotated[int, typer.Option(min=1, help="Texts to search on.")] = 8,
+    tokens: Annotated[int, typer.Option(min=1, help="Tokens of each.")] = 48,
+    num_draft_tokens: Annotated[int, typer.Option(min=1, help="The longest draft that is considered.")] = 4,
+    verify_cost: Annotated[float, typer.Option(min=1, help="A target pass over a draft, in plain steps.")] = 1.1,
+    patience: Annotated[int, typer.Option(min=1, help="End after so many removals that found nothing better.")] = 4,
+    seed: Annotated[int, typer.Option(min=0, help="Of the prompts.")] = 0,
+    threads: Threads = None,
+    work: Work = None,
+    out: Out = None,
+) -> None:
+    """Find the layers that a target can draft with by itself. No training: a search on texts that it writes.
+
+    Stop it at any time: the same command goes on from its journal.
+    """
+    from transformers import AutoTokenizer
+
+    from specdec_course.errors import CourseError
+    from specdec_course.teacher import chat
+    from specdec_course.training_runs import command_line, running, show
+    from specdec_ref import store
+    from specdec_ref.training.layer_recipe import run
+    from specdec_ref.training.layer_skip import SkipPlan
+    from specdec_ref.training.prompts import all_prompts
+
+    if target not in ("smol", "tiny"):
+        raise CourseError(f"--target {target}: choose smol or tiny")
+    models = out or Path(__file__).parents[2] / "models"
+    folder, prompts = store.trained_folder("tiny-target"), None
+    with running(threads) as bars:
+        if target == "smol":
+            folder = store.smol_folder()
+            store.check_sizes(folder)
+            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            sides = [[one for one in all_prompts(seed) if one.held_out == side][:texts] for side in (False, True)]
+            prompts = ([chat(tokenizer, one) for one in sides[0]], [chat(tokenizer, one) for one in sides[1]])
+        figures = run(
+            folder,
+            SkipPlan(tokens, num_draft_tokens, verify_cost, patience),
+            prompts=prompts,
+            count=texts,
+            seed=seed,
+            work=work or store.home() / "training" / f"{target}-layer-skip",
+            out=models / f"{target}-layer-skip",
+            command=command_line(),
+            tell=bars.tell,
+        )
+    show(f"{target}-layer-skip", figures, models / f"{target}-layer-skip")

@@ -16,6 +16,8 @@ from specdec_ref.economics import best_num_draft_tokens
 from specdec_ref.measure import interpolate
 
 if TYPE_CHECKING:
+    import torch
+
     from specdec_ref.acceptance import Verification
     from specdec_ref.model import CachedLM
     from specdec_ref.rows import Rows
@@ -53,6 +55,7 @@ class AdaptiveDrafter(Drafter):
     ) -> None:
         step = interpolate(pass_seconds, 1)
         self.drafter, self.alpha, self.max_draft_tokens = drafter, alpha, max_draft_tokens
+        self.wants_features = drafter.wants_features
         self.draft_cost = draft_step_s / step
         self.verify_costs = [interpolate(pass_seconds, 1 + count) / step for count in range(max_draft_tokens + 1)]
         self.accepted: list[float] = []  # of each row, older rounds counting less
@@ -89,6 +92,10 @@ class AdaptiveDrafter(Drafter):
             if drafted:
                 self.accepted[row] = MEMORY * self.accepted[row] + accepted
                 self.judged[row] = MEMORY * self.judged[row] + accepted + (accepted < drafted)
+
+    def take_features(self, features: torch.Tensor, counts: torch.Tensor) -> None:
+        """Pass the target's features on."""
+        self.drafter.take_features(features, counts)
 
     def select(self, keep: Sequence[int]) -> None:
         """Keep only these rows."""

@@ -58,13 +58,7 @@ def load(
         name and shape that the config promises.
     """
     with store.checking(folder):
-        config = _read_config(folder, kind)
-        ours, theirs = weights_of(target_folder), config["target"]
-        if theirs["sha256"] != ours:
-            raise ValueError(
-                f"the {kind} head in {folder} was trained on {theirs['name']} with weights {theirs['sha256'][:12]}; "
-                f"the target in {target_folder} has weights {ours[:12]}: use the head made for it"
-            )
+        config = read_config(folder, kind, target_folder)
         head = build(config["shape"])
         tensors = load_file(folder / WEIGHTS)
         wanted = {name: tuple(value.shape) for name, value in head.state_dict().items()}
@@ -80,7 +74,14 @@ def load(
     return head.to(device=target.device, dtype=dtype).eval()
 
 
-def _read_config(folder: Path, kind: str) -> dict[str, Any]:
+def read_config(folder: Path, kind: str, target_folder: Path) -> dict[str, Any]:
+    """Return what `config_text` wrote.
+
+    Raises
+    ------
+    ValueError
+        If it is missing or damaged, or for another kind of head or another target.
+    """
     path = folder / CONFIG
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
@@ -90,6 +91,12 @@ def _read_config(folder: Path, kind: str) -> dict[str, Any]:
         raise ValueError(f"{path} is not the config of a {kind} head: {error}") from error
     if found != kind:
         raise ValueError(f"the folder {folder} holds a head of kind {found!r}, not {kind!r}")
+    ours, theirs = weights_of(target_folder), config["target"]
+    if theirs["sha256"] != ours:
+        raise ValueError(
+            f"the {kind} head in {folder} was trained on {theirs['name']} with weights {theirs['sha256'][:12]}; "
+            f"the target in {target_folder} has weights {ours[:12]}: use the head made for it"
+        )
     return config
 
 
