@@ -35,14 +35,19 @@ class ModelDrafter(Drafter):
     ----------
     model : CachedLM
         The draft model. It must share the target's tokenizer; its vocabulary may be padded to another width.
+    stop_below : float in [0, 1]
+        A row's draft ends early with a token that was drawn from an unsure law; see `draw_chain`.
 
     Source
     ------
     Leviathan et al. 2023, section 2.1; Chen et al. 2023, section 3.
     """
 
-    def __init__(self, model: CachedLM) -> None:
+    def __init__(self, model: CachedLM, stop_below: float = 0.0) -> None:
+        if not 0 <= stop_below <= 1:
+            raise ValueError(f"stop_below={stop_below!r} must be a probability, from 0 to 1")
         self.model = model
+        self.stop_below = stop_below
         self.lm = model
         self.vocab_size = model.vocab_size
         self.committed = torch.empty(0, dtype=torch.int64)
@@ -72,7 +77,13 @@ class ModelDrafter(Drafter):
         last_id = self.lm.vocab_size - 1
         texts = [[min(token, last_id) for token in tokens] for tokens in rows.tokens]
         logits = self._fit(feed_missing(self.lm, texts, (room > 0).tolist()))
-        return draw_chain(rows, counts, logits, lambda tokens: self._fit(self.lm.extend(tokens)[:, -1]))
+        return draw_chain(
+            rows,
+            counts,
+            logits,
+            lambda tokens: self._fit(self.lm.extend(tokens)[:, -1]),
+            stop_below=self.stop_below,
+        )
 
     def commit(self, verification: Verification) -> None:
         """Roll the cache back to the committed text and the accepted drafts: min(held, n + a) tokens."""

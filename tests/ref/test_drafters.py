@@ -161,6 +161,43 @@ def test_the_law_handed_in_is_the_law_of_the_draft_given_all_tokens_before(how):
         so_far = [text + new for text, new in zip(so_far, result.tokens, strict=True)]
 
 
+@pytest.mark.parametrize("how", [GREEDY, SamplingSettings(temperature=0.8)], ids=["greedy", "sampled"])
+def test_an_unsure_draft_model_stops_after_the_token_it_was_unsure_of(how):
+    """Of the raw law: a greedy law is always sure. The unsure token stays, or q would not be what it was drawn from."""
+    target, draft = random_table_lm(6, 0), random_table_lm(6, 1)
+    prompts = [[1], [2, 3, 3], [4, 5]]
+    drafter = ModelDrafter(draft, stop_below=0.35)
+    so_far, cut = [list(prompt) for prompt in prompts], set()
+    for result in speculate(target, drafter, prompts, how, num_draft_tokens=3, max_new_tokens=20):
+        for row, tokens in enumerate(result.drafts):
+            text = so_far[row] + tokens
+            sure = [
+                uncached(draft, text[:end])[-1].softmax(-1).max() >= 0.35 for end in range(len(so_far[row]), len(text))
+            ]
+            assert all(sure[:-1])
+            if 0 < len(tokens) < 3 and len(text) < len(prompts[row]) + 19:
+                assert not sure[-1]
+                cut.add(len(tokens))
+        so_far = [text + new for text, new in zip(so_far, result.tokens, strict=True)]
+    assert cut == {1, 2}
+
+
+def test_a_draft_model_that_stops_early_serves_each_row_as_if_alone():
+    target, drafter = tiny_lm("llama"), ModelDrafter(tiny_lm("llama", 1), stop_below=0.02)
+    prompts = [[1], [2, 3, 3], [4, 5]]
+    run = {"settings": SamplingSettings(), "num_draft_tokens": 4, "max_new_tokens": 24}
+    together = list(speculate(target, drafter, prompts, seeds=[7, 8, 9], **run))
+    for row, prompt in enumerate(prompts):
+        alone = list(speculate(target, drafter, [prompt], seeds=[7 + row], **run))
+        assert [one.drafts[0] for one in alone] == [one.drafts[row] for one in together][: len(alone)]
+    assert {len(draft) for one in together for draft in one.drafts} >= {1, 2}
+
+
+def test_a_threshold_that_is_no_probability_is_refused():
+    with pytest.raises(ValueError, match=r"stop_below=1\.5 must be a probability"):
+        ModelDrafter(random_table_lm(6, 1), stop_below=1.5)
+
+
 def test_a_greedy_model_draft_is_a_point_mass():
     seen = []
     drafter = Watched(ModelDrafter(random_table_lm(6, 1)), lambda event, _, draft: seen.append((event, draft)))
