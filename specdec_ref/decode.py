@@ -24,6 +24,7 @@ from specdec_ref.drafters.base import Draft, Drafter
 from specdec_ref.model import CachedLM
 from specdec_ref.rows import Round, Rows, Stop
 from specdec_ref.sampling import Purpose, SamplingSettings, draw, healthy_rows, probabilities
+from specdec_ref.siblings import verify_siblings
 from specdec_ref.typical import Typical
 
 
@@ -124,13 +125,13 @@ def speculate(
     """
     num_draft_tokens = _whole("num_draft_tokens", num_draft_tokens)
     rows = _open_rows(target, prompts, settings, max_new_tokens, stop, seeds)
-    return _speculative_rounds(target, drafter.fresh(target, rows), rows, num_draft_tokens, typical)
+    lm = target.fresh(len(rows))
+    return _speculative_rounds(lm, drafter.fresh(lm, rows), rows, num_draft_tokens, typical)
 
 
 def _speculative_rounds(
-    target: CachedLM, drafter: Drafter, rows: Rows, num_draft_tokens: int, typical: Typical | None
+    lm: CachedLM, drafter: Drafter, rows: Rows, num_draft_tokens: int, typical: Typical | None
 ) -> Iterator[Round]:
-    lm = target.fresh(len(rows))
     if any(rows.finished):
         yield rows.report()  # these rows have no budget at all
     _drop_finished(rows, lm, drafter)
@@ -143,7 +144,7 @@ def _speculative_rounds(
         # A round emits at most one token more than it drafts, so the budget caps the draft.
         limits = [min(num_draft_tokens, remaining - 1) for remaining in rows.remaining]
         draft = drafter.propose(rows, limits)
-        draft.check(limits, target.vocab_size)
+        draft.check(limits, lm.vocab_size)
 
         block = torch.cat([rows.last_tokens(), draft.tokens], dim=1)  # [B, 1+K]
         # The last committed token is the tree's root: node i of the draft is node i+1 of the block.
@@ -154,7 +155,7 @@ def _speculative_rounds(
         else:
             logits = lm.extend(block, 1 + draft.counts, parents=parents)  # [B, 1+K, V], in ONE pass for all rows
         verdict = _judge(draft, logits, rows, typical)
-        drafts, verdict = _read_round(draft, verdict, logits, rows, target)
+        drafts, verdict = _read_round(draft, verdict, logits, rows, lm)
 
         features = _keep_accepted(lm, draft, verdict, features)
         drafter.commit(verdict)
@@ -191,6 +192,10 @@ def _judge(draft: Draft, logits: torch.Tensor, rows: Rows, typical: Typical | No
     if typical is not None:
         uniforms = rows.uniforms(Purpose.CORRECT)
         return typical.verify(target_probs, draft.tokens, parents, uniforms, counts)
+    if draft.probs is not None:
+        accept = rows.uniforms(Purpose.ACCEPT, draft.width)  # one for each node, not for each position
+        correct = rows.uniforms(Purpose.CORRECT)
+        return verify_siblings(target_probs, draft.tokens, parents, draft.probs, accept, correct, counts, check=False)
     deepest = int(trees.depths(parents).max()) if draft.width else 0
     uniforms = rows.uniforms(Purpose.CORRECT, deepest + 1)
     return verify_tree(target_probs, draft.tokens, parents, uniforms, counts, check=False)

@@ -22,6 +22,7 @@ from torch.nn import functional
 
 from specdec_ref import trees
 from specdec_ref.acceptance import Verification, accept_probability, residual, verify_chain, verify_tree
+from specdec_ref.siblings import verify_siblings
 
 Text = tuple[int, ...]  # token ids; two at least where a table has to continue it
 Round = list[torch.Tensor]  # entry j: the probability that a round emits exactly these j+1 tokens, [V] * (j+1)
@@ -149,13 +150,15 @@ def chain_thresholds(p: torch.Tensor, tokens: torch.Tensor, q: torch.Tensor) -> 
 class Trees:
     """Every tree that may be proposed after some text: tokens and parents [D, N], the probability of each, weights [D].
 
-    A tree is judged without a q: it may have been chosen in any way that does not look at the uniforms.
+    Without `probs` a tree is judged without a q: it may have been chosen in any way that does not look at the uniforms.
+    With `probs` [D, N, V] each node was drawn from its law, given its parent and its elder siblings.
     """
 
     tokens: torch.Tensor
     parents: torch.Tensor
     weights: torch.Tensor
     num_drafted: torch.Tensor | None = None
+    probs: torch.Tensor | None = None
 
 
 def fixed_tree(tokens: Text, parents: tuple[int, ...]) -> Trees:
@@ -168,6 +171,72 @@ def tree_probs(table: torch.Tensor, text: Text, tokens: torch.Tensor, parents: t
     ends = torch.cat([torch.tensor(text[-1]).expand(len(tokens), 1), tokens], dim=1)  # [D, N+1]: each place's token
     before = ends.gather(1, parents + 1)  # [D, N]: the token of each node's parent
     return torch.cat([table[text[-2], text[-1]].expand(len(tokens), 1, -1), table[before, tokens]], dim=1)
+
+
+def sampled_trees(table: torch.Tensor, text: Text, parents: tuple[int, ...]) -> Trees:
+    """Return every tree of one shape that sampling from `table` can give, siblings drawn without replacement.
+
+    Where a law has fewer tokens than a place has children, the rest of the tokens are all alike.
+    """
+    tokens = _all_sequences(len(table), len(parents))  # [D, N]
+    hung = torch.tensor(parents).expand(len(tokens), -1)
+    after = tree_probs(table, text, tokens, hung)  # [D, N+1, V]
+    laws = []
+    for node, parent in enumerate(parents):
+        left = torch.ones_like(after[:, 0])
+        for elder in range(node):
+            if parents[elder] == parent:
+                left = left.scatter(1, tokens[:, elder, None], 0.0)
+        some = after[:, parent + 1] * left
+        some = torch.where(some.sum(1, keepdim=True) > 0, some, left)
+        laws.append(some / some.sum(1, keepdim=True))
+    probs = torch.stack(laws, 1)  # [D, N, V]
+    weights = probs.gather(-1, tokens[..., None]).squeeze(-1).prod(-1)
+    possible = weights > 0
+    return Trees(tokens[possible], hung[possible], weights[possible], probs=probs[possible])
+
+
+def sibling_round_law(
+    table: torch.Tensor,
+    drafts: Trees,
+    text: Text,
+    verify: Callable[..., Verification] = verify_siblings,
+    at: float = 0.5,
+) -> Round:
+    """Return the law of what a round with a sampled tree emits after `text`; as `round_law` does for a chain.
+
+    A node's threshold is p/q, where p is what its elder siblings have left of the law after its parent. The next token
+    comes from such a law too, at some place of the tree after some refusals: the axis is cut for all of them.
+    """
+    assert drafts.probs is not None
+    count = drafts.tokens.shape[1]
+    p = tree_probs(table, text, drafts.tokens, drafts.parents)  # [D, N+1, V]
+    rows, left, cuts, laws = torch.arange(len(p)), p.clone(), [], [p]
+    for node in range(count):
+        place, token = drafts.parents[:, node] + 1, drafts.tokens[:, node]
+        before, q = left[rows, place], drafts.probs[:, node]  # [D, V]
+        cuts.append(accept_probability(before[rows, token], q[rows, token]))
+        left[rows, place] = residual(before, q)
+        laws.append(left[rows, place][:, None])
+    accept, accept_size = _cells(torch.stack(cuts, 1)[..., None], at)  # [D, N, 2]
+    correct, correct_size = _cells(torch.cat(laws, 1).cumsum(-1).flatten(1), 0.5)  # [D, C]
+    choice = _all_sequences(2, count)  # [M, N]
+    accept = accept[:, torch.arange(count), choice]  # [D, M, N]
+    size = accept_size[:, torch.arange(count), choice].prod(-1)  # [D, M]
+    weight = (drafts.weights[:, None] * size)[..., None] * correct_size[:, None]  # [D, M, C]
+    draft, chosen, point = (weight > 0).nonzero(as_tuple=True)
+    outcome = verify(
+        p[draft],
+        drafts.tokens[draft],
+        drafts.parents[draft],
+        drafts.probs[draft],
+        accept[draft, chosen],
+        correct[draft, point],
+        None if drafts.num_drafted is None else drafts.num_drafted[draft],
+    )
+    assert outcome.path is not None
+    tokens = drafts.tokens[draft].gather(1, outcome.path)
+    return _collect(outcome, tokens, weight[draft, chosen, point], len(table))
 
 
 def tree_round_law(

@@ -128,6 +128,20 @@ def _load_ours(name: str, dtype: str, place: torch.device) -> Pair:
     return Pair(name, target, draft, tokenizer, dtype, target_folder)
 
 
+def load_trained(name: str, place: torch.device) -> tuple[CachedLM, PreTrainedTokenizerBase]:
+    """Load one of the course's own models and its tokenizer, for a drafter that needs more than a pair has.
+
+    Raises
+    ------
+    ValueError
+        If it is absent or damaged.
+    """
+    folder = store.trained_folder(name)
+    with store.checking(folder):
+        tokenizer = _load_tokenizer(folder)
+        return _as_lm(_load_model(folder, "float32", place), "float32", place, tokenizer, name), tokenizer
+
+
 def _as_lm(
     model: PreTrainedModel, dtype: str, place: torch.device, tokenizer: PreTrainedTokenizerBase, name: str
 ) -> CachedLM:

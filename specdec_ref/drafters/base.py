@@ -35,7 +35,8 @@ class Draft:
         Whether the drafter's own logits were a law at each token. None: nothing to doubt.
     parents : Tensor [B, K] int64 on the host, or None
         The draft is a tree: the parent of each node, -1 for a child of the text, else an earlier node (of padding too).
-        A tree has no `probs`. None: a chain.
+        None: a chain. A tree with `probs` was sampled, siblings in the order of their nodes and without replacement:
+        the law of a node knows its elder siblings. A tree without was chosen in any way that looked at no uniforms.
     """
 
     tokens: torch.Tensor
@@ -66,8 +67,8 @@ class Draft:
             )
 
     def _check_tree(self, parents: torch.Tensor, limits: torch.Tensor) -> None:
-        if parents.shape != self.tokens.shape or self.probs is not None:
-            raise ValueError(f"draft: a tree has parents {tuple(self.tokens.shape)}, like its tokens, and no probs")
+        if parents.shape != self.tokens.shape:
+            raise ValueError(f"draft: parents has shape {tuple(parents.shape)}, its tokens {tuple(self.tokens.shape)}")
         real = torch.arange(self.width) < self.counts[:, None]  # [B, K]
         deepest = (trees.depths(parents) * real).amax(1) if self.width else torch.zeros_like(limits)
         if bool((deepest > limits).any()):
@@ -94,7 +95,10 @@ class Draft:
         if not all(plausible):
             row = original[plausible.index(0)]
             if self.parents is not None:
-                raise ValueError(f"draft: two children of a node of row {row} are the same token, or come from NaN")
+                raise ValueError(
+                    f"draft: two children of a node of row {row} are the same token, or one comes from NaN or from a "
+                    "law that gives it nothing"
+                )
             raise ValueError(f"draft: a token of row {row} has probability 0 or NaN under the law it was drawn from")
 
 
@@ -114,6 +118,14 @@ class Drafter:
 
     def fresh(self, target: CachedLM, rows: Rows) -> Self:
         """Return a copy with empty state for decoding `rows`.
+
+        Parameters
+        ----------
+        target : CachedLM
+            The working copy of the target, whose cache is empty now and belongs to the decoder: look, but leave it as
+            it was found.
+        rows : Rows
+            The texts.
 
         Raises
         ------
@@ -150,15 +162,10 @@ class Drafter:
     def rewind(self, lengths: Sequence[int]) -> None:
         """Forget all tokens of each row after the first `lengths[b]`: who drafts with this drafter takes them back.
 
-        Called only between two rounds, and only where this drafter serves inside of another one.
-
-        Raises
-        ------
-        ValueError
-            If the drafter cannot: this is so unless it says how.
+        Called only between two rounds, and only where this drafter serves inside of another one. A drafter that does
+        not override this cannot serve there.
         """
-        del lengths
-        raise ValueError(f"drafter={type(self).__name__} cannot take text back, so it cannot draft inside of a drafter")
+        raise NotImplementedError
 
     def select(self, keep: Sequence[int]) -> None:
         """Keep only these rows: the others have finished."""

@@ -15,7 +15,7 @@ The uniforms of the inner rounds have keys of their own (another seed for each l
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 
@@ -27,7 +27,15 @@ from specdec_ref.model import CachedLM, pad
 from specdec_ref.rows import Round, Rows, Stop
 from specdec_ref.sampling import Purpose, healthy_rows, inner_seeds, probabilities
 
+if TYPE_CHECKING:
+    from specdec_ref.pairs import Pair
+
 Watch = Callable[[Round], object]  # told of each round that the middle model judges
+
+
+def for_pair(pair: Pair, inner: Drafter) -> StagedDrafter:
+    """Return the drafter of a pair's draft model, for which `inner` drafts."""
+    return StagedDrafter(pair.draft, inner)
 
 
 class StagedDrafter(Drafter):
@@ -52,6 +60,10 @@ class StagedDrafter(Drafter):
     def __init__(self, middle: CachedLM, inner: Drafter, num_draft_tokens: int = 3, watch: Watch | None = None) -> None:
         if inner.wants_features:
             raise ValueError(f"inner={type(inner).__name__} reads features, which only the target has")
+        if type(inner).rewind is Drafter.rewind:
+            raise ValueError(
+                f"inner={type(inner).__name__} cannot take text back, so it cannot draft inside of a drafter"
+            )
         if num_draft_tokens < 1:
             raise ValueError(f"num_draft_tokens={num_draft_tokens} must be >= 1: what else should the inner level do?")
         self.middle, self.inner, self.num_draft_tokens, self.watch = middle, inner, num_draft_tokens, watch
