@@ -238,11 +238,11 @@ for name, value in (("accepted / drafted", per_drafted), ("accepted / judged", p
 #
 # ### Is α one number?
 #
-# The coins were all alike. Text is not. Here are real rounds: `tiny-draft` drafts for `tiny-target`, greedily, over
-# four openings of stories.
+# The coins were all alike. Text is not. Here are real rounds: `tiny-draft` drafts for `tiny-target`, greedily, and they
+# continue four stories.
 
 # %%
-from specdec_course.benchmark import suites
+from specdec_course.demo import encode_prompt
 from specdec_ref.decode import collect, generate, speculate
 from specdec_ref.measure import Run
 from specdec_ref.pairs import load_pair
@@ -250,7 +250,13 @@ from specdec_ref.sampling import GREEDY
 from specdec_ref.totals import Totals
 
 tiny = load_pair("tiny")
-openings = [suites.encode(tiny, prompt) for prompt in suites.load("story").measured[:4]]
+beginnings = (
+    "Once upon a time there was a shy fox named Tom.",
+    "One windy morning Mia walked to the market.",
+    "There once was a brave girl whose name was Lily.",
+    "In the garden Ben found a silver key.",
+)
+openings = [encode_prompt(tiny, text) for text in beginnings]
 runs = [
     Run(list(speculate(tiny.target, tiny.drafter(), [opening], GREEDY, num_draft_tokens=5, max_new_tokens=48)))
     for opening in openings
@@ -304,6 +310,7 @@ show(
 # the model `smol-draft`.
 
 # %% tags=["nbval-ignore-output"]
+from specdec_course.benchmark import suites
 from specdec_ref.measure import bill, time_draft_step, time_passes, timed
 from specdec_ref.rows import Stop
 
@@ -334,32 +341,37 @@ def take_turns(pair, drafters, prompts, max_new_tokens):
     return found
 
 
-def predicted(pair, drafter, count, runs, context):
-    """The speedup that the counted rounds and the times of single steps predict."""
-    passes = time_passes(pair.target, sorted({1, 2, count + 1}), context=context, repeats=3)
-    step = time_draft_step(drafter, pair.target, [[1] * context], count, GREEDY, repeats=3)
-    print(f"   T_t {1e3 * passes[1]:.1f} ms, T_v / T_t {passes[count + 1] / passes[1]:.2f}", end=", ")
-    print("no drafts in this text" if step is None else f"T_d / T_t {step / passes[1]:.3f}")
-    return bill(runs, passes, step or 0.0).speedup
-
-
 smol = load_pair("smol")
-tasks = {
-    "tiny, story": (tiny, openings, 32, {"model": (tiny.drafter("model"), 4)}),
-    "smol, code": (smol, suites.load("code-edit").tuning[:1], 18, None),
-    "smol, story": (smol, suites.load("story").tuning[:1], 18, None),
+pairs = {"tiny": tiny, "smol": smol}
+drafters = {  # pair -> name of a drafter -> the drafter and its K
+    "tiny": {"model": (tiny.drafter("model"), 4)},
+    "smol": {"n-gram": (smol.drafter("ngram"), 5), "model": (smol.drafter("model"), 3)},
 }
+passes = {name: time_passes(pair.target, (1, 4, 5, 6), context=96, repeats=5) for name, pair in pairs.items()}
+for name, seconds in passes.items():
+    ratios = ", ".join(f"{seconds[count + 1] / seconds[1]:.2f} for K = {count}" for count in (3, 4, 5))
+    print(f"{name}: T_t {1e3 * seconds[1]:.1f} ms; T_v / T_t {ratios}")
+
+tasks = (  # pair, task, texts, new tokens
+    ("tiny", "story", beginnings, 32),
+    ("smol", "code", [suites.load("code-edit").tuning[0].text], 16),
+    ("smol", "story", [suites.load("story").tuning[0].text], 16),
+)
 measured, results = {}, {}
-for task, (pair, prompts, max_new_tokens, drafters) in tasks.items():
-    drafters = drafters or {"n-gram": (smol.drafter("ngram"), 5), "model": (smol.drafter("model"), 3)}
-    prompts = prompts if pair is tiny else [suites.encode(pair, prompt) for prompt in prompts]
-    measured[task] = take_turns(pair, drafters, prompts, max_new_tokens)
-    off = Totals(measured[task]["off"])
-    for name, (drafter, count) in drafters.items():
-        on = Totals(measured[task][name])
-        print(f"{task}, {name}: {off.tokens_per_s:.1f} -> {on.tokens_per_s:.1f} tokens/s")
-        forecast = predicted(pair, drafter, count, on.runs, len(prompts[0]))
-        results[f"{task}\n{name}, K = {count}"] = (forecast, on.tokens_per_s / off.tokens_per_s)
+for pair_name, task, texts, max_new_tokens in tasks:
+    pair, seconds = pairs[pair_name], passes[pair_name]
+    prompts = [encode_prompt(pair, text) for text in texts]
+    found = take_turns(pair, drafters[pair_name], prompts, max_new_tokens)
+    measured[f"{pair_name}, {task}"] = found
+    off = Totals(found["off"])
+    for name, (drafter, count) in drafters[pair_name].items():
+        on = Totals(found[name])
+        # None where nothing was drafted in this text: then drafting cost nothing that could be timed.
+        step = time_draft_step(drafter, pair.target, prompts[:1], count, GREEDY, repeats=5) or 0.0
+        forecast = bill(on.runs, seconds, step).speedup
+        results[f"{pair_name}, {task}\n{name}, K = {count}"] = (forecast, on.tokens_per_s / off.tokens_per_s)
+        print(f"{pair_name}, {task}, {name}: {off.tokens_per_s:.1f} -> {on.tokens_per_s:.1f} tokens/s", end=", ")
+        print(f"T_d / T_t {step / seconds[1]:.3f}, predicted {forecast:.2f}")
 
 show(
     figures.draw_agreement(results),
@@ -572,7 +584,7 @@ import torch
 from specdec_ref.sampling import SamplingSettings, probabilities
 
 
-def alpha_at(pair, prompts, temperature, max_new_tokens=16):
+def alpha_at(pair, prompts, temperature, max_new_tokens):
     """The mean of sum(min(p, q)) over all positions of texts that the target writes, all prompts in one batch."""
     settings = SamplingSettings(temperature=temperature)
     texts = collect(generate(pair.target, prompts, settings, max_new_tokens=max_new_tokens, seeds=5))
@@ -585,10 +597,10 @@ def alpha_at(pair, prompts, temperature, max_new_tokens=16):
     return float(torch.minimum(*laws).sum(-1).mean())
 
 
-chats = [suites.encode(smol, prompt) for prompt in suites.load("chat").measured[:4]]
+chats = [encode_prompt(smol, prompt.text) for prompt in suites.load("chat").measured[:4]]
 alphas = {
     "tiny, stories": {t: alpha_at(tiny, openings, t, max_new_tokens=48) for t in (0, 0.5, 1, 1.5)},
-    "smol, chat": {t: alpha_at(smol, chats, t) for t in (0, 0.7, 1, 1.5)},
+    "smol, chat": {t: alpha_at(smol, chats, t, max_new_tokens=12) for t in (0, 1, 1.5)},
 }
 for name, curve in alphas.items():
     print(name, ", ".join(f"T = {t}: {value:.2f}" for t, value in curve.items()))
@@ -618,9 +630,8 @@ for row in published:
     print(f"{row[0]:<22}| {row[1]:<25}| {row[2]:<20}| {row[3]:<24}| {row[4]}")
 
 # %% [markdown]
-# Leviathan et al. compare with their own T5X implementation, one text at a time. Chen et al. compare with a distributed
-# setup in which a step is dear and the draft was built for it. Each number is about a particular model, machine, task
-# and implementation.
+# Leviathan et al. compare with the standard T5X implementation. Chen et al. measure a distributed setup, with a draft
+# that was shaped for it. Each number is about a particular model, machine, task and implementation.
 #
 # What does somebody find who compares them all in one place? **Spec-Bench** (Xia et al. 2024) ran many methods with one
 # model, Vicuna 7B, greedy, one text at a time, over six tasks. The speedups over all tasks, from its leaderboard:
@@ -709,8 +720,9 @@ shared = rows_that_fit(PRESETS["a100"], 4000, large, small)
 print(f"texts that fit on the A100: {alone} beside the target, {shared} beside both: {1 - shared / alone:.0%} fewer")
 
 # %% [markdown]
-# All of this is what `specdec experiment --pair smol --drafter ngram --out DIR` measures: on and off over the same
-# prompts, short and long, repetitive and free, several temperatures and batch sizes. It prints losing cells too.
+# All of this is what `specdec experiment --pair smol --drafter ngram --out DIR` measures: off and on over the same
+# prompts, short and long answers, repetitive and free text, several temperatures and batch sizes. Its report gives a
+# verdict and names the losing cells too.
 #
 # A good answer at the end is rarely "yes" or "no". It is: *on for these requests, off for those, because of these
 # numbers, and we look again when this changes.*

@@ -183,11 +183,11 @@ def test_the_explorer_marks_the_chosen_and_the_best_length_and_the_break_even_li
     assert [text.get_text() for text in right.get_legend().get_texts()] == ["break-even: 1", "best K of each alpha"]
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("count", [0, MAX_DRAFT_TOKENS])
-@pytest.mark.parametrize(("draft", "verify"), [(0.0, 1.0), (1.0, 6.0)])
-def test_the_explorer_draws_every_corner_of_its_sliders(alpha, count, draft, verify):
-    setting = Setting(alpha, count, draft, verify)
+@pytest.mark.parametrize(
+    "setting", [(0.0, 0, 0.0, 1.0), (1.0, MAX_DRAFT_TOKENS, 0.0, 1.0), (0.0, MAX_DRAFT_TOKENS, 1.0, 6.0)]
+)
+def test_the_explorer_draws_the_corners_of_its_sliders(setting):
+    setting = Setting(*setting)
     assert explorer.draw(setting).axes
     assert "nan" not in explorer.describe(setting)
 
