@@ -26,6 +26,20 @@ def tiny() -> Pair:
     return load_pair("tiny")
 
 
+@functools.cache
+def prompts() -> list[list[int]]:
+    return [tiny().tokenizer(text)["input_ids"] for text in TEXTS]
+
+
+@functools.cache
+def plain() -> list[list[int]]:
+    return collect(generate(tiny().target, prompts(), GREEDY, **options()))
+
+
+def options() -> dict:
+    return {"max_new_tokens": 12, "stop": Stop(tiny().eos_token_ids)}
+
+
 def named(name: str) -> drafters.Drafter | None:
     """The drafter, or None where it needs trained weights or layers that are not there: the error must say so."""
     try:
@@ -37,25 +51,19 @@ def named(name: str) -> drafters.Drafter | None:
 
 @pytest.mark.parametrize("name", list(registry.DRAFTERS))
 def test_greedy_text_of_every_drafter_is_the_targets_own(name: str):
-    drafter, pair = named(name), tiny()
+    drafter, target = named(name), tiny().target
     if drafter is None:
         return
-    prompts = [pair.tokenizer(text)["input_ids"] for text in TEXTS]
-    options = {"max_new_tokens": 16, "stop": Stop(pair.eos_token_ids)}
-    plain = collect(generate(pair.target, prompts, GREEDY, **options))
     for batch in (1, 4):
-        rounds = list(speculate(pair.target, drafter, prompts[:batch], GREEDY, num_draft_tokens=3, **options))
-        assert collect(rounds) == plain[:batch]
-    sampled = collect(speculate(pair.target, drafter, prompts, SamplingSettings(0.8), num_draft_tokens=3, **options))
-    assert all(1 <= len(text) <= 16 for text in sampled)
+        rounds = speculate(target, drafter, prompts()[:batch], GREEDY, num_draft_tokens=3, **options())
+        assert collect(rounds) == plain()[:batch]
+    sampled = collect(speculate(target, drafter, prompts(), SamplingSettings(0.8), num_draft_tokens=3, **options()))
+    assert all(1 <= len(text) <= 12 for text in sampled)
 
 
 def test_the_tiny_target_drafts_with_its_own_layers():
-    pair = tiny()
-    prompts = [pair.tokenizer(text)["input_ids"] for text in TEXTS]
     drafter = LayerSkipDrafter(LayerChoice((0, 1, 3), 0.2))
-    plain = collect(generate(pair.target, prompts, GREEDY, max_new_tokens=16))
-    assert collect(speculate(pair.target, drafter, prompts, GREEDY, num_draft_tokens=3, max_new_tokens=16)) == plain
+    assert collect(speculate(tiny().target, drafter, prompts(), GREEDY, num_draft_tokens=3, **options())) == plain()
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones():

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 
 from specdec_ref import store
 from specdec_ref.decode import generate, speculate
-from specdec_ref.drafters import ModelDrafter
+from specdec_ref.drafters import LayerChoice, LayerSkipDrafter, ModelDrafter
 from specdec_ref.pairs import load_pair
 from specdec_ref.rows import Stop
 from specdec_ref.sampling import GREEDY, SamplingSettings
@@ -114,6 +114,10 @@ def assert_same(stock, prompt, ours, wanted, label):
         ([4, 1, 0], 7, "ngram"),
         ([3, 0, 2, 1], 4, "ngram"),
         ([1, 2, 0, 4], 8, "model"),
+        ([1, 0], 4, "candidates"),
+        ([0, 1], 4, "other-tokenizer"),
+        ([1, 0], 4, "shared-tokens"),
+        ([0, 1], 5, "staged"),
     ],
 )
 def test_greedy_text_is_that_of_transformers(pair, stock, prompts, references, rows, num_draft_tokens, drafter):
@@ -129,6 +133,16 @@ def test_greedy_text_is_that_of_transformers(pair, stock, prompts, references, r
         )
     )
     for row, ours in zip(rows, texts(rounds), strict=True):
+        assert_same(stock, prompts[row], ours, references[row], f"prompt {row}")
+
+
+def test_greedy_text_with_drafts_of_the_targets_own_layers_is_that_of_transformers(pair, stock, prompts, references):
+    """Every second layer: it accepts little, and slows decoding down; the text stays what it is."""
+    drafter = LayerSkipDrafter(LayerChoice(tuple(range(0, 30, 2)), 0.4))
+    chosen = [prompts[row] for row in (1, 0)]
+    stop = Stop(token_ids=pair.eos_token_ids)
+    rounds = list(speculate(pair.target, drafter, chosen, GREEDY, num_draft_tokens=3, max_new_tokens=NEW, stop=stop))
+    for row, ours in zip((1, 0), texts(rounds), strict=True):
         assert_same(stock, prompts[row], ours, references[row], f"prompt {row}")
 
 

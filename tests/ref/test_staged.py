@@ -204,6 +204,15 @@ def test_the_middle_model_reads_each_token_once():
     assert all(length <= 4 for _, length in shapes[1:])
 
 
+def test_contexts_of_three_lengths_and_every_budget_are_kept():
+    target = random_table_lm(5, 0, 12)
+    drafter = StagedDrafter(random_table_lm(5, 1, 9), ModelDrafter(random_table_lm(5, 2, 7)), 2)
+    plain = collect(generate(target, [[1, 2, 3], [4]], GREEDY, max_new_tokens=30))
+    assert collect(speculate(target, drafter, [[1, 2, 3], [4]], GREEDY, max_new_tokens=30)) == plain
+    for budget in range(6):
+        assert [len(text) for text in collect(speculate(target, drafter, [[1, 2]], max_new_tokens=budget))] == [budget]
+
+
 def test_what_cannot_serve_inside_is_refused_by_name():
     class Plain(Drafter):
         pass

@@ -310,6 +310,13 @@ def test_greedy_text_with_random_trees_is_the_targets_own(name: str, penalty: fl
     assert 0 in accepted
 
 
+def test_parents_that_do_not_fit_their_tokens_are_refused_by_the_model():
+    side = tiny_lm().fresh(1)
+    for parents in ([[-1]], [[-1, 0], [-1, 0]]):
+        with pytest.raises(ValueError, match="need at least that"):
+            side.extend(torch.tensor([[3, 4]]), parents=torch.tensor(parents))
+
+
 def test_a_tree_that_breaks_the_contract_is_refused():
     def run(tokens: list[int], parents: list[int], **changes: object) -> None:
         class Bad(Drafter):
@@ -414,8 +421,12 @@ def test_heads_that_do_not_fit_the_tree_or_the_target_are_refused():
         speculate(random_table_lm(), MedusaDrafter(new_medusa(target)), [[1, 2]])
 
 
-def test_a_node_has_the_logits_of_its_path_alone_in_the_second_round_too():
-    """20 random trees on a text that is in the cache already, and one more on what was kept of it."""
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_a_node_has_the_logits_of_its_path_alone_in_the_second_round_too(blocks: int):
+    """20 random trees on a text that is in the cache already, and one more on what was kept of it.
+
+    A drafter feeds its trees level by level; so a tree may also come in two blocks, wherever it is cut.
+    """
     lm = tiny_lm()
     for seed in range(20):
         luck = torch.Generator().manual_seed(seed)
@@ -425,7 +436,9 @@ def test_a_node_has_the_logits_of_its_path_alone_in_the_second_round_too():
             count = int(torch.randint(1, 9, (), generator=luck))
             parents = [int(torch.randint(-1, node, (), generator=luck)) if node else -1 for node in range(count)]
             tokens = torch.randint(0, VOCAB, (1, count), generator=luck)
-            logits = side.extend(tokens, parents=torch.tensor([parents]))[0]
+            cut = int(torch.randint(0, count, (), generator=luck)) if blocks == 2 else 0
+            parts = [side.extend(tokens[:, :cut], parents=torch.tensor([parents[:cut]]))] if cut else []
+            logits = torch.cat([*parts, side.extend(tokens[:, cut:], parents=torch.tensor([parents]))], dim=1)[0]
             before = ancestors(torch.tensor([parents]))[0]
             for node in range(count):
                 alone = uncached(lm, [*text, *tokens[0, before[node + 1]].tolist()])[-1]
