@@ -49,7 +49,7 @@ class Spelling:
             else bytes(letters[letter] for letter in str(name))
             for index, name in enumerate(names)
         ]
-        self.prefix: list[int] = list(tokenizer("")["input_ids"])  # pyright: ignore[reportArgumentType]
+        self.prefix: list[int] = list(tokenizer("")["input_ids"])
 
     def spell(self, tokens: Sequence[int]) -> bytes:
         """Return the bytes of some tokens."""
@@ -58,7 +58,7 @@ class Spelling:
     def encode(self, text: bytes) -> list[int]:
         """Cut a text of whole characters into tokens. What looks like a special token is text like any other."""
         ids = self.tokenizer(text.decode(), add_special_tokens=False, split_special_tokens=True)["input_ids"]
-        return list(ids)  # pyright: ignore[reportArgumentType]
+        return list(ids)
 
     def starts(self, tokens: Sequence[int], first: int) -> list[int]:
         """Return the byte at which each token begins, the first at `first`, and the byte at which the last one ends."""

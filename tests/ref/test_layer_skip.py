@@ -49,10 +49,10 @@ def drafted_without_tricks(lm: CachedLM, kept: tuple[int, ...], text: list[int],
 def test_a_view_runs_the_kept_layers_and_shares_every_weight(name: str):
     lm = tiny_lm(name)
     view = keep_layers(lm.model, [1])
-    count = sum(weight.numel() for weight in lm.model.parameters())  # pyright: ignore[reportAttributeAccessIssue]
-    few = {weight.data_ptr() for weight in view.parameters()}  # pyright: ignore[reportAttributeAccessIssue]
-    assert few < {weight.data_ptr() for weight in lm.model.parameters()}  # pyright: ignore[reportAttributeAccessIssue]
-    assert sum(weight.numel() for weight in view.parameters()) < count  # pyright: ignore[reportAttributeAccessIssue]
+    count = sum(weight.numel() for weight in lm.model.parameters())
+    few = {weight.data_ptr() for weight in view.parameters()}
+    assert few < {weight.data_ptr() for weight in lm.model.parameters()}
+    assert sum(weight.numel() for weight in view.parameters()) < count
     text = torch.tensor([[3, 1, 4]])
     before = lm.model(input_ids=text, use_cache=False).logits
     assert not torch.allclose(view(input_ids=text, use_cache=False).logits, before)
