@@ -168,7 +168,10 @@ def time_draft_step(
             times.append((clock() - start) / draft.width)
         following = [rows.tokens[row][turn % rows.prompt_lengths[row]] for row in range(count)]
         nothing = torch.zeros(count, dtype=torch.int64)
-        drafter.commit(Verification(nothing, torch.tensor(following)))
+        path = (
+            None if draft.parents is None else torch.zeros(count, 1, dtype=torch.int64)
+        )  # of a tree, and no node of it
+        drafter.commit(Verification(nothing, torch.tensor(following), path))
         read([tokens[-1:] for tokens in rows.tokens])
         rows.commit([[token] for token in following], [[] for _ in following], [0 for _ in following])
     return statistics.median(times) if times else None

@@ -24,6 +24,7 @@ from specdec_ref.pairs import Pair, load_pair
 from specdec_ref.totals import Totals
 
 DRAFT_STEPS = 4  # draft tokens in each round in which a draft step is timed
+TREE_NODES = (16, 24)  # a pass over a whole draft tree is longer than any chain that is tried
 
 
 def bench_pair(options: Options) -> dict[str, Any]:
@@ -111,7 +112,8 @@ def keep_best(systems: list[System], tuning: dict[Key, Tuning], names: Sequence[
 def time_steps(pair: Pair, options: Options, texts: Sequence[Texts], batch: int) -> Times:
     """Time single passes and draft steps on the tuning prompts, in the middle of an answer."""
     prompts = [prompt for suite in texts for prompt in suite.tuning]
-    lengths = sorted({1, *(1 + count for count in options.candidates)})
+    trees = TREE_NODES if set(options.drafters) - {"model", "ngram"} else ()
+    lengths = sorted({1, *(1 + count for count in (*options.candidates, *trees))})
     middle = sum(map(len, prompts)) // len(prompts) + options.max_new_tokens // 2
     context = min(middle, pair.target.max_length - lengths[-1])
     passes = time_passes(pair.target, lengths, context=context, batch_size=batch)

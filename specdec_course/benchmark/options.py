@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from specdec_course.benchmark import suites
+from specdec_ref import store
+from specdec_ref.drafters.registry import DRAFTERS
 from specdec_ref.sampling import SamplingSettings
 
 CANDIDATES = (2, 3, 5, 8, 12)  # draft lengths that are tried where none are given
-DRAFTERS = {"model": ("model",), "ngram": ("ngram",), "best": ("model", "ngram"), "all": ("model", "ngram")}
+HEADS = ("eagle", "medusa")  # drafters that a pair has where the course trained a head for its target
 Lengths = tuple[int, ...] | Literal["auto"]
 
 
@@ -20,7 +22,8 @@ class Options:
     Attributes
     ----------
     drafter : str
-        "model", "ngram", "all" (both), or "best" (the one that was faster on the tuning prompts).
+        Names with commas between them, such as "model,ngram"; "all": the draft model, n-gram and every head that the
+        pair has; or "best": the one of these that was fastest on the tuning prompts.
     suite : str
         One of the suites, or "all".
     batch : int
@@ -47,8 +50,9 @@ class Options:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be measured."""
-        if self.drafter not in DRAFTERS:
-            raise ValueError(f"drafter={self.drafter!r} is not known; known are {', '.join(DRAFTERS)}")
+        unknown = [name for name in self.drafters if name not in DRAFTERS]
+        if unknown:
+            raise ValueError(f"drafter={unknown[0]!r} is not known; known are {', '.join(DRAFTERS)}, best, all")
         if self.suite not in (*suites.NAMES, "all"):
             raise ValueError(f"suite={self.suite!r} is not known; known are {', '.join(suites.NAMES)}, all")
         if self.max_new_tokens < 2:
@@ -67,7 +71,10 @@ class Options:
     @property
     def drafters(self) -> tuple[str, ...]:
         """The drafters that are tried."""
-        return DRAFTERS[self.drafter]
+        if self.drafter not in ("all", "best"):
+            return tuple(dict.fromkeys(name.strip() for name in self.drafter.split(",")))
+        heads = [kind for kind in HEADS if store.trained_folder(f"{self.pair}-{kind}").is_dir()]
+        return ("model", "ngram", *heads)
 
     @property
     def candidates(self) -> tuple[int, ...]:

@@ -69,7 +69,7 @@ SYSTEM = record(
     {
         "name": described(TEXT, "unique in a report"),
         "engine": {"enum": ["specdec", "transformers", "llama.cpp"]},
-        "method": {"enum": ["plain", "model", "ngram"]},
+        "method": described(TEXT, "plain, or who drafts: model, ngram, eagle, medusa, ..."),
         "layers": described(TEXT, "linear layers: fast (this course's), stock (torch's), C++ (a peer's own)"),
         "dtype": TEXT,
         "batch": {"type": "integer", "minimum": 1},
@@ -82,11 +82,26 @@ SYSTEM = record(
     }
 )
 
+# Of one drafter on one suite, in the summary that `specdec bench drafters` adds.
+DRAFTER = record(
+    {
+        "speedup": described(NUMBER, "over our plain loop in this run: a ratio of total tokens/s"),
+        "tokens_per_s": NUMBER,
+        "num_draft_tokens": {"type": ["integer", "string", "null"]},
+        "emitted_per_round": NUMBER,
+        "alpha": NUMBER,
+        "draft_step_ms": described(NUMBER, "per draft token"),
+        "verify_ms": NUMBER,
+        "predicted_speedup": NUMBER,
+        "bill": {"type": ["string", "null"]},
+    }
+)
+
 BY_SUITE = mapping(NUMBER, needed=("all",))
 
 SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
-    "title": "Report of specdec bench pair and specdec bench dtypes",
+    "title": "Report of specdec bench pair, specdec bench dtypes and specdec bench drafters",
     **record(
         {
             "schema_version": {"const": VERSION},
@@ -157,6 +172,13 @@ SCHEMA: dict[str, Any] = {
                 {"type": ["integer", "null"]}, "most memory of the whole process, all systems together"
             ),
             "findings": {"type": "array", "items": TEXT},
-        }
+            "drafters": described(
+                mapping(record({"suites": mapping(DRAFTER, needed=("all",)), "extra_memory_bytes": COUNT})),
+                "of specdec bench drafters: each drafter's figures by suite",
+            ),
+            "absent": described(mapping(TEXT), "drafters that the pair cannot be given, and why"),
+            "published": described({"type": "array", "items": mapping(TEXT)}, "other models on other machines"),
+        },
+        optional=("drafters", "absent", "published"),
     ),
 }

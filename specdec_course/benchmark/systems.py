@@ -20,7 +20,8 @@ from specdec_ref.packed import operators_work
 from specdec_ref.pairs import Pair
 from specdec_ref.rows import Round, Stop
 
-WORDS = {"model": "draft model", "ngram": "n-gram"}
+# What a reader calls a drafter, where that is not its name.
+WORDS = {"model": "draft model", "ngram": "n-gram", "eagle": "EAGLE", "eagle-tree": "EAGLE tree", "medusa": "Medusa"}
 Prompts = Sequence[Sequence[int]]
 Decode = Callable[[Prompts, int, int], Run]  # prompts, draft length (0: none), max_new_tokens
 
@@ -36,7 +37,7 @@ class System:
     engine : str
         "specdec", "transformers" or "llama.cpp".
     method : str
-        "plain", or who drafts: "model" or "ngram".
+        "plain", or who drafts, as `specdec_ref.drafters.registry` names it.
     layers : str
         Which linear layers: "fast" (this course's), "stock" (those of torch), or a peer's own.
     batch : int
@@ -72,9 +73,8 @@ class Times:
     passes: dict[int, float]
     draft_step: dict[str, float]  # by drafter; 0 for one that never proposed
 
-    def adapt(self, drafter: Drafter, name: str) -> AdaptiveDrafter:
-        """Wrap a drafter so that it chooses its draft length by these times."""
-        longest = max(self.passes) - 1
+    def adapt(self, drafter: Drafter, name: str, longest: int) -> AdaptiveDrafter:
+        """Wrap a drafter so that it chooses its draft length by these times, up to `longest`."""
         return AdaptiveDrafter(drafter, self.passes, self.draft_step[name], max_draft_tokens=longest)
 
 
@@ -107,19 +107,18 @@ def our_systems(pair: Pair, options: Options, times: Times, label: str = "") -> 
     ]
     for name in options.drafters:
         auto = options.lengths == "auto"
-        drafter = times.adapt(pair.drafter(name), name) if auto else pair.drafter(name)
-        drafts = {"draft": own_weight_bytes(pair)} if name == "model" else {}
+        drafter = times.adapt(pair.drafter(name), name, max(options.candidates)) if auto else pair.drafter(name)
         systems.append(
             System(
-                name=f"ours, {WORDS[name]}{batch}{label}",
+                name=f"ours, {WORDS.get(name, name)}{batch}{label}",
                 engine="specdec",
                 method=name,
                 layers="fast",
                 dtype=pair.dtype,
                 batch=times.batch,
-                candidates=(max(times.passes) - 1,) if auto else options.candidates,
+                candidates=(max(options.candidates),) if auto else options.candidates,
                 decode=speculative(drafter),
-                weights=target_bytes | drafts,
+                weights=target_bytes | draft_bytes(pair, drafter, name),
                 adaptive=auto,
             )
         )
@@ -140,6 +139,14 @@ def weight_bytes(*models: PreTrainedModel) -> int:
     modules = {module for model in models for module in model.modules()}
     halves = sum(2 * one.in_features * one.out_features for one in modules if isinstance(one, HalfLinear))  # hidden
     return halves + sum({tensor.data_ptr(): tensor.nbytes for tensor in tensors}.values())
+
+
+def draft_bytes(pair: Pair, drafter: Drafter, name: str) -> dict[str, int]:
+    """Return the bytes of weights that a drafter adds to the target's: a draft model's, or a head's own."""
+    if name == "model":
+        return {"draft": own_weight_bytes(pair)}
+    head = getattr(drafter, "head", getattr(drafter, "heads", None))
+    return {} if head is None else {"draft": sum(weight.nbytes for weight in head.parameters())}
 
 
 def own_weight_bytes(pair: Pair) -> int:

@@ -104,7 +104,7 @@ def measure_kernels(pair: str, dtype: str, threads: int | None, repeats: int) ->
     }
 
 
-Drafter = Annotated[str, typer.Option(help='Who drafts: "model", "ngram", "best" of both, or "all".')]
+Drafter = Annotated[str, typer.Option(help='Who drafts: names with commas between them, "all", or the "best" of all.')]
 Suite = Annotated[str, typer.Option(help="What is asked: chat, code-edit, story, summary, or all.")]
 Lengths = Annotated[
     str, typer.Option("--k", help='Draft lengths to try, like "2,4,8"; "auto": ours chooses while it decodes.')
@@ -161,6 +161,53 @@ def pair(
         return bench_pair(options)
 
     _benchmark(run, arguments, k, json, plot)
+
+
+@app.command()
+def drafters(
+    pair: Annotated[str, typer.Option(help='"smol", "tiny", or "TARGET+DRAFT".')] = "smol",
+    drafter: Annotated[
+        str, typer.Option(help='Which, with commas between them; "all": every one the pair has.')
+    ] = "all",
+    suite: Suite = "all",
+    batch: Annotated[int, typer.Option(help="Texts decoded together; above 1, batch 1 is measured beside it.")] = 1,
+    temperature: Temperature = 0.0,
+    k: Lengths = "2,4,6",
+    max_new_tokens: MaxNewTokens = 128,
+    prompts: Prompts = 4,
+    repeats: Repeats = 1,
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16, or int8 (another target).")] = "float32",
+    device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
+    threads: Threads = None,
+    json: Json = None,
+    plot: Plot = None,
+) -> None:
+    """Compare every way to draft, and plain decoding, side by side in one run."""
+    arguments: dict[str, Any] = {
+        "pair": pair,
+        "drafter": drafter,
+        "suite": suite,
+        "batch": batch,
+        "temperature": temperature,
+        "max_new_tokens": max_new_tokens,
+        "prompts": prompts,
+        "repeats": repeats,
+        "dtype": dtype,
+        "device": device,
+        "threads": threads,
+    }
+
+    def run(options: Any) -> dict[str, Any]:
+        from specdec_course.benchmark.drafters import bench_drafters
+
+        return bench_drafters(options)
+
+    def show(report: dict[str, Any], console: Any) -> None:
+        from specdec_course.benchmark import drafters as them
+
+        them.show(report, console)
+
+    _benchmark(run, arguments, k, json, plot, show)
 
 
 @app.command()
@@ -259,6 +306,7 @@ def _benchmark(
     lengths: str,
     json_file: Path | None,
     plot_file: Path | None,
+    show: Callable[[dict[str, Any], Any], None] | None = None,
 ) -> None:
     """Run, print, and write what was asked for; what cannot be written is said before anything is measured."""
     import json
@@ -276,7 +324,7 @@ def _benchmark(
 
         options = Options(**arguments, lengths=parse_lengths(lengths))
         report = run(options)
-        tables.show(report, Console())
+        (show or tables.show)(report, Console())
         if json_file is not None:
             json_file.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8", newline="\n")
         if plot_file is not None:

@@ -7,11 +7,13 @@ import torch
 
 from specdec_ref.decode import generate, speculate
 from specdec_ref.drafters import ModelDrafter, NgramDrafter
+from specdec_ref.drafters.candidates import CandidatesDrafter
 from specdec_ref.economics import expected_tokens, speedup
 from specdec_ref.measure import Run, interpolate, predicted_speedup, time_draft_step, time_passes, timed
 from specdec_ref.rows import Round
 from specdec_ref.sampling import GREEDY, SamplingSettings
 from specdec_ref.table import table_lm
+from specdec_ref.trees import full_tree
 
 CPU = torch.device("cpu")
 
@@ -91,6 +93,11 @@ def test_timing_a_target_leaves_its_own_cache_alone(target):
 def test_a_draft_step_is_the_time_of_a_proposal_over_its_tokens(target, settings):
     seconds = time_draft_step(ModelDrafter(target), target, [[1, 2], [3]], 4, settings, repeats=3, clock=ticking())
     assert seconds == 0.25
+
+
+def test_a_tree_is_timed_over_its_nodes_and_read_anew_in_each_round(target):
+    drafter = CandidatesDrafter(target, full_tree((2, 1)))  # 2 + 2 nodes
+    assert time_draft_step(drafter, target, [[1, 2], [3]], 4, SamplingSettings(), repeats=3, clock=ticking()) == 0.25
 
 
 def test_a_drafter_that_never_proposes_has_no_draft_step(target):
