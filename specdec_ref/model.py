@@ -138,7 +138,9 @@ class CachedLM:
         length = tokens.shape[1]
         nodes = length if parents is None else parents.shape[1]
         if parents is not None and (len(parents) != len(tokens) or nodes < length):
-            raise ValueError(f"parents has shape {tuple(parents.shape)}; tokens {tuple(tokens.shape)} need at least that")
+            raise ValueError(
+                f"parents has shape {tuple(parents.shape)}; tokens are {tuple(tokens.shape)}: one for each, at least"
+            )
         offsets, sees = block_shape(len(tokens), nodes, parents)
         text = self.cache.lengths - (nodes - length)  # [B], without nodes of the same tree
         mask = attention_mask(text, sees[:, nodes - length :], self.model.dtype, self.device)

@@ -313,7 +313,7 @@ def test_greedy_text_with_random_trees_is_the_targets_own(name: str, penalty: fl
 def test_parents_that_do_not_fit_their_tokens_are_refused_by_the_model():
     side = tiny_lm().fresh(1)
     for parents in ([[-1]], [[-1, 0], [-1, 0]]):
-        with pytest.raises(ValueError, match="need at least that"):
+        with pytest.raises(ValueError, match="one for each, at least"):
             side.extend(torch.tensor([[3, 4]]), parents=torch.tensor(parents))
 
 
