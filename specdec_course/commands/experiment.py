@@ -50,8 +50,9 @@ def experiment(
     except KeyboardInterrupt:
         typer.echo("stopped; the same command goes on where it was", err=True)
         raise typer.Exit(code=130) from None
-    for line in [*verdict["losing"], *verdict["not_run"], verdict["texts"], verdict["sentence"]]:
-        typer.echo(line)
+    for line in [*verdict["losing"], *verdict["not_run"], verdict["texts"], verdict["caution"], verdict["sentence"]]:
+        if line:
+            typer.echo(line)
     typer.echo(f"The report is {out / 'report.html'}; the numbers are in experiment.json and cells.csv beside it.")
 
 

@@ -12,13 +12,13 @@ from specdec_course.experiment.verdict import MARGIN, Measured, prompt_share, wo
 from specdec_course.figures import as_html
 
 STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 75rem; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a;
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 84rem; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a;
        background: #fff; }
 h1, h2 { line-height: 1.2; } h2 { margin-top: 2.2rem; }
 .verdict { border-left: .4rem solid #0072B2; background: #eef5fa; padding: .6rem 1rem; font-size: 1.1rem; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
 caption { text-align: left; font-weight: 600; padding: .4rem 0; }
-th, td { padding: .25rem .6rem; border-bottom: 1px solid #ddd; text-align: right; white-space: nowrap; }
+th, td { padding: .25rem .5rem; border-bottom: 1px solid #ddd; text-align: right; white-space: nowrap; }
 th { background: #f4f4f4; vertical-align: bottom; } td:first-child, th:first-child { text-align: left; }
 tr.faster td:first-child { border-left: .3rem solid #009E73; }
 tr.SLOWER td:first-child { border-left: .3rem double #D55E00; }
@@ -75,7 +75,7 @@ WAITING: list[Column] = [
     ("p95", lambda cell: both(cell, lambda side: number(side["inter_token_ms"]["p95"], 1))),
     ("whole answer, ms, p50", lambda cell: both(cell, lambda side: number(side["latency_ms"]["p50"], 0))),
     ("p95", lambda cell: both(cell, lambda side: number(side["latency_ms"]["p95"], 0))),
-    ("first round's share without", lambda cell: f"{prompt_share(cell):.0%}"),
+    ("first round's share, without", lambda cell: f"{prompt_share(cell):.0%}"),
 ]
 MEMORY: list[Column] = [
     (title, lambda cell, part=part: number(cell["on"]["memory"].get(part, 0) / 1e6, 1))
@@ -95,7 +95,8 @@ def page(experiment: dict[str, Any]) -> str:
     ran = [cell for cell in cells if "not_run" not in cell]
     title = f"Speculation on or off: {settings['target']}, drafts by {_drafter(settings)}"
     parts = [f"<h1>{escape(title)}</h1>", f'<p class="verdict">{escape(verdict["sentence"])}</p>']
-    parts += [f"<p>{escape(verdict['texts'])}</p>", "<h2>Where it does not pay</h2>", _list(verdict["losing"])]
+    parts += [f"<p>{escape(line)}</p>" for line in (verdict["caution"], verdict["texts"]) if line]
+    parts += ["<h2>Where it does not pay</h2>", _list(verdict["losing"])]
     parts += ["<h2>Every cell</h2>", _note()]
     for caption, columns in (
         ("Speed and cost, without → with speculation", SPEED),
@@ -160,8 +161,8 @@ def _method(experiment: dict[str, Any]) -> list[str]:
         f"{settings['target']} in {settings['dtype']}, drafts by {_drafter(settings)}, engine: {settings['engine']}",
         f"{device}, threads: {machine['threads']}, torch {machine['torch']}, transformers {machine['transformers']}",
         "texts: " + "; ".join(f"{text}, {TEXTS.get(text, '')}" for text in settings["texts"]),
-        f"{settings['prompts']} prompts of each text that no training saw, {settings['repeats']} repetitions; with and "
-        "without speculation took turns after a warm-up",
+        f"prompts of each text, which no training saw: {settings['prompts']}; repetitions: {settings['repeats']}",
+        "with and without speculation took turns, after a warm-up; who came first alternated",
         f"draft lengths tried on other prompts: {', '.join(map(str, settings['candidates']))}; each cell used its best",
         f"cost: machine at {settings['price_per_hour']:g} an hour, busy all the time",
         "peak of the whole process, both sides together: " + ("unknown" if peak is None else f"{peak / 1e6:.0f} MB"),

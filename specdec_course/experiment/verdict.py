@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+FEW_TOKENS = 100  # in a cell: a few rounds more or less then change a speedup by more than the margin
 MARGIN = 1.02  # a gain below 2 % is not worth a second model, nor told from noise
 FACTORS = ("text", "length", "temperature", "batch")
 Measured = dict[str, Any]
@@ -23,8 +24,8 @@ def word(cell: Measured) -> str:
         return "not run"
     if pays(cell):
         return "faster"
-    median = cell["speedup"]["median"]
-    return "SLOWER" if median is not None and median < 1 else "no clear gain"
+    high = cell["speedup"]["high"]
+    return "SLOWER" if high is not None and high < 1 else "no clear gain"
 
 
 def decide(cells: Sequence[Measured]) -> dict[str, Any]:
@@ -49,7 +50,16 @@ def decide(cells: Sequence[Measured]) -> dict[str, Any]:
         "losing": [losing_line(cell) for cell in no],
         "not_run": [f"{name(cell)}: {cell['not_run']}" for cell in cells if "not_run" in cell],
         "texts": texts_line(ran, wrong),
+        "caution": caution(ran),
     }
+
+
+def caution(ran: Sequence[Measured]) -> str | None:
+    """Say where the cells are too small to decide by; None where they are not."""
+    fewest = min((min(cell[side]["new_tokens"] for side in ("off", "on")) for cell in ran), default=FEW_TOKENS)
+    if fewest >= FEW_TOKENS:
+        return None
+    return f"Some cells rest on no more than {fewest} tokens: too few to decide by. More prompts make them larger."
 
 
 def name(cell: Measured) -> str:
@@ -96,7 +106,9 @@ def reason(cells: Sequence[Measured]) -> str:
         emitted, cost = middle["on"]["emitted_per_round"], middle["round_cost"]
         parts.append(f"a round emits {emitted:.2f} tokens and costs {cost:.2f} plain steps{of}")
     prompts = statistics.median(prompt_share(cell) for cell in cells)
-    return " and ".join([*parts, f"the first round, which reads the prompt, is {prompts:.0%} of the time without it"])
+    return " and ".join(
+        [*parts, f"the first round, which reads the prompt, is {prompts:.0%} of the time without speculation"]
+    )
 
 
 def prompt_share(cell: Measured) -> float:
