@@ -42,7 +42,7 @@ class Account:
         self.balance = self.balance - amount
         return self.balance
 ```"""
-OPENING = "Once upon a time, there was a"  # for models that continue prose and know no questions
+OPENING = "Once upon a time there was a"  # for models that write stories and know no questions
 
 # What a token was, and how it is shown: (colour, mark before, mark after). Marks serve those who see no colour.
 STYLES = {

@@ -1,7 +1,7 @@
 """A target, a draft and the tokenizer they share, loaded by name.
 
 load_pair("smol")                  SmolLM2-135M-Instruct from the user's cache folder, and models/smol-draft
-load_pair("tiny")                  models/tiny-target and models/tiny-draft: loads in a second, continues plain prose
+load_pair("tiny")                  models/tiny-target and models/tiny-draft: loads in a second, writes little stories
 load_pair("FOLDER+FOLDER")         any two local folders with full-attention causal LMs of transformers
 load_pair("OWNER/NAME+OWNER/NAME") the same from the Hugging Face hub, where there is a network
 """
