@@ -126,7 +126,7 @@ def test_an_unknown_dtype_or_device_is_refused_before_anything_is_loaded(wrong, 
 
 
 def test_an_unknown_drafter_is_refused(folders):
-    with pytest.raises(ValueError, match="drafter='magic' is not known; known are .*model, ngram"):
+    with pytest.raises(ValueError, match=r"drafter='magic' is not known; known are .*model, ngram"):
         load_pair(name_of(folders), device="cpu").drafter("magic")
 
 

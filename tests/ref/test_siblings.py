@@ -324,11 +324,11 @@ def test_a_tree_of_the_target_itself_is_accepted_to_its_full_depth_every_time():
     lm = tiny_lm()
     paths = ((0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0), (0, 1, 0))
     rounds = list(
-        speculate(lm, CandidatesDrafter(lm, paths), [[5, 9, 2], [7]], GREEDY, num_draft_tokens=3, max_new_tokens=100)
+        speculate(lm, CandidatesDrafter(lm, paths), [[5, 9, 2], [7]], GREEDY, num_draft_tokens=3, max_new_tokens=60)
     )
     assert all(set(one.num_accepted[:1]) <= {3} for one in rounds[:-1])
     own = SamplingSettings(1.0)
-    sampled = list(speculate(lm, CandidatesDrafter(lm, paths), [[5]], own, num_draft_tokens=3, max_new_tokens=50))
+    sampled = list(speculate(lm, CandidatesDrafter(lm, paths), [[5]], own, num_draft_tokens=3, max_new_tokens=30))
     assert all(one.num_accepted == [3] for one in sampled[:-1])  # p = q: a first sibling is never refused
 
 
