@@ -20,6 +20,8 @@ def same(expected: Plain, seen: Plain, tolerance: float | None = None) -> bool:
     if kind in ("bool", "int", "float", "tensor"):
         if form_problem(expected, seen, any_float=True):
             return False
+        if kind == seen["kind"] == "int" and tolerance is None:  # tokens and counts: most of what is compared
+            return expected["value"] == seen["value"]
         limit = tolerance if tolerance is not None else _tolerance(expected, seen)
         return bool(np.allclose(numbers(seen), numbers(expected), rtol=limit, atol=limit, equal_nan=True))
     if kind in ("list", "tuple"):

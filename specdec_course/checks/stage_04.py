@@ -68,16 +68,18 @@ def _propose_cases(seed: int) -> Sequence[Case]:
         length, count = (int(torch.randint(*span, (), generator=source)) for span in ((2, 6), (1, 5)))
         text = torch.randint(0, VOCAB, (length,), generator=source).tolist()
         fixed.append((text, [0, length - 1, max(0, length - 2)][len(fixed) % 3], count))
+    luck = [torch.rand(count, generator=source, dtype=torch.float64) for _, _, count in fixed]
+    luck[0][:] = torch.tensor([0.98, 0.02])  # no draw gives the favourite, nor the token of the other number
     return [
         Case(
             {
                 "draft": _holding(text[:held]),
                 "text": text,
-                "draft_uniforms": torch.rand(count, generator=source, dtype=torch.float64),
+                "draft_uniforms": uniforms,
                 "pick": _given(pick, "pick"),
             }
         )
-        for text, held, count in fixed
+        for (text, held, _), uniforms in zip(fixed, luck, strict=True)
     ]
 
 

@@ -54,14 +54,13 @@ class ToyTarget:
                 f"tokens has shape {tuple(tokens.shape)} and {tokens.dtype}; needed are int64 and [{len(self.rows)}, T]"
             )
         self.passes += 1
-        logits = torch.zeros(*tokens.shape, self.vocab_size)
+        favourites = torch.empty_like(tokens)
         for b, block in enumerate(tokens.tolist()):
             for t, token in enumerate(block):
                 self.rows[b].append(token)
-                favourite = self.favourite(self.rows[b])
-                # The further from the favourite, going round, the less likely.
-                logits[b, t] = -((torch.arange(self.vocab_size) - favourite) % self.vocab_size).float()
-        return logits
+                favourites[b, t] = self.favourite(self.rows[b])
+        # The further from the favourite, going round, the less likely.
+        return -((torch.arange(self.vocab_size) - favourites[..., None]) % self.vocab_size).float()
 
     def favourite(self, text: Sequence[int]) -> int:
         """Return the token that the target wants after `text`."""
