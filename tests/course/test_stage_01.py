@@ -1,11 +1,9 @@
 """Stage 01: the solutions do what the reference does, on the same inputs and the same uniform numbers."""
 
-import jupytext
 import pytest
 import torch
 
 from specdec_course import figures_plain_loop as figures
-from specdec_course.building.products import ROOT
 from specdec_course.checks import find_exercise
 from specdec_course.checks.judge import judge
 from specdec_course.checks.observe import observe
@@ -16,6 +14,7 @@ from specdec_ref import sampling
 from specdec_ref.decode import collect, generate
 from specdec_ref.rows import Stop
 from specdec_ref.sampling import Purpose, SamplingSettings, probabilities, uniforms
+from tests.course.solutions import solution_functions
 from tests.ref.helpers import tiny_lm
 
 EXERCISES = ("1.1", "1.2", "1.3", "1.4", "1.5", "1.6")
@@ -24,13 +23,7 @@ PROMPTS = ([3], [5, 1, 5], [60, 2, 7, 7, 9, 11])
 
 @pytest.fixture(scope="module")
 def solution():
-    """The functions of the solutions, by name, from the text that the notebooks are built from."""
-    text = (ROOT / "source" / "01_the_plain_loop" / "exercise.py").read_text(encoding="utf-8")
-    names = {"torch": torch}
-    for cell in jupytext.reads(text, fmt="py:percent").cells:
-        if cell.cell_type == "code" and "BEGIN SOLUTION" in cell.source:
-            exec(cell.source, names)
-    return names
+    return solution_functions("01_the_plain_loop")
 
 
 @pytest.mark.parametrize("name", EXERCISES)

@@ -2,7 +2,6 @@
 
 import re
 
-import jupytext
 import pytest
 import torch
 from matplotlib import pyplot as plt
@@ -15,6 +14,7 @@ from specdec_course.checks.observe import observe
 from specdec_course.widgets import red_blue
 from specdec_ref.acceptance import Verification, residual, verify_chain
 from specdec_ref.law import round_law, sampled_drafts, speculative_law, target_law
+from tests.course.solutions import solution_functions
 
 EXERCISES = ("2.1", "2.2", "2.3", "2.4", "2.5", "2.6")
 FOLDER = ROOT / "source" / "02_accept_or_correct"
@@ -22,12 +22,7 @@ FOLDER = ROOT / "source" / "02_accept_or_correct"
 
 @pytest.fixture(scope="module")
 def solution():
-    """The functions of the solutions, by name, from the text that the notebooks are built from."""
-    names = {"torch": torch}
-    for cell in jupytext.read(FOLDER / "exercise.py", fmt="py:percent").cells:
-        if cell.cell_type == "code" and ("BEGIN SOLUTION" in cell.source or cell.source.startswith("def draw")):
-            exec(cell.source, names)
-    return names
+    return solution_functions("02_accept_or_correct")
 
 
 @pytest.fixture(autouse=True)

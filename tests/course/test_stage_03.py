@@ -2,14 +2,12 @@
 
 import json
 
-import jupytext
 import pytest
 import torch
 from typer.testing import CliRunner
 
 from specdec_course import pass_times
 from specdec_course.block_figures import draw_costs, draw_judges, draw_mask
-from specdec_course.building.products import ROOT
 from specdec_course.checks import find_exercise
 from specdec_course.checks.judge import judge
 from specdec_course.checks.observe import observe
@@ -28,6 +26,7 @@ from specdec_ref.drafters import ModelDrafter
 from specdec_ref.pairs import Pair
 from specdec_ref.sampling import GREEDY, probabilities
 from tests.course.mistakes import stage_03 as mistakes
+from tests.course.solutions import solution_functions
 from tests.ref.helpers import Watched, greedy_text, random_table_lm, tiny_lm
 
 EXERCISES = ("3.1", "3.2", "3.3", "3.4", "3.5", "3.6")
@@ -35,13 +34,7 @@ EXERCISES = ("3.1", "3.2", "3.3", "3.4", "3.5", "3.6")
 
 @pytest.fixture(scope="module")
 def solution():
-    """The functions of the solutions, by name, from the text that the notebooks are built from."""
-    text = (ROOT / "source" / "03_batched_verification" / "exercise.py").read_text(encoding="utf-8")
-    names = {"torch": torch}
-    for cell in jupytext.reads(text, fmt="py:percent").cells:
-        if cell.cell_type == "code" and "BEGIN SOLUTION" in cell.source:
-            exec(cell.source, names)
-    return names
+    return solution_functions("03_batched_verification")
 
 
 @pytest.mark.parametrize("name", EXERCISES)

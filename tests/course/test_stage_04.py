@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import ast
-
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from specdec_course.building.products import ROOT
 from specdec_course.checks.stage_04 import ToyTarget, decode_bytes
 from specdec_course.ledger import Ledger
 from specdec_ref.decode import collect, generate, speculate
@@ -18,6 +15,7 @@ from specdec_ref.measure import Run
 from specdec_ref.rows import Round, Rows, Stop
 from specdec_ref.sampling import GREEDY, Purpose, SamplingSettings, draw, probabilities, uniforms
 from specdec_ref.text import TextStream
+from tests.course.solutions import solution_functions
 from tests.ref.helpers import PlannedDrafter, cycle_lm, position_lm, random_table_lm, texts, tiny_lm
 
 
@@ -30,16 +28,7 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-def solution() -> dict:
-    """Return the functions that `exercise.py` defines, as the solution's notebook has them."""
-    tree = ast.parse((ROOT / "source" / "04_the_pipeline" / "exercise.py").read_text(encoding="utf-8"))
-    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-    names: dict = {"torch": torch}
-    exec(compile(ast.Module(functions, []), "exercise.py", "exec"), names)
-    return names
-
-
-MINE = solution()
+MINE = solution_functions("04_the_pipeline")
 
 
 class Cached:
