@@ -7,6 +7,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from specdec_course.experiment.verdict import Measured, name, word
 from specdec_ref.draft_shapes import expected_tokens_by_length
@@ -58,17 +59,16 @@ def survival(cells: Sequence[Measured]) -> tuple[Figure, str]:
         for number, cell in enumerate(one for one in chosen if one["text"] == text):
             curve, alpha = cell["on"]["survival"], cell["on"]["alpha"]
             places = list(range(1, len(curve) + 1))
-            look = {"color": COLOURS[number % len(COLOURS)]}
-            label = f"T = {cell['temperature']:g}, measured"
-            axes.plot(places, curve, marker=MARKERS[number % len(MARKERS)], label=label, **look)
+            colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+            axes.plot(places, curve, color=colour, marker=marker, label=f"T = {cell['temperature']:g}, measured")
             if alpha is not None:
                 constant = [alpha**place for place in places]
-                axes.plot(places, constant, linestyle="--", label=f"constant alpha {alpha:.2f}", **look)
+                axes.plot(places, constant, color=colour, linestyle="--", label=f"constant alpha {alpha:.2f}")
             tokens = expected_tokens_by_length(curve)[-1]
             shares = ", ".join(f"{share:.2f}" for share in curve)
             parts.append(f"{text}, T = {cell['temperature']:g}: {shares}, so {tokens:.2f} tokens from a full draft")
         axes.set(xlabel="draft tokens, from the first", ylabel="share of rounds with a draft", ylim=(0, 1.02))
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if axes.lines:
             axes.legend(fontsize=9)
     return figure, "Measured survival by position at the smallest batch, long answers. " + "; ".join(parts) + "."
@@ -94,7 +94,7 @@ def accepted(cells: Sequence[Measured]) -> tuple[Figure, str]:
             listed = ", ".join(f"{count} in {share:.0%}" for count, share in zip(counts, shares, strict=True))
             parts.append(f"{text}, T = {cell['temperature']:g}: {listed or 'no round had a draft'}")
         axes.set(xlabel="accepted tokens", ylabel="share of rounds")
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if axes.patches:
             axes.legend(fontsize=9)
     return figure, "Accepted tokens in a round, smallest batch, long answers. " + "; ".join(parts) + "."
