@@ -27,17 +27,17 @@ def test_the_command_leaves_a_choice_of_layers_with_its_card(tmp_path: Path):
     options = ("--work", str(tmp_path / "work"), "--out", str(tmp_path / "models"))
     first = CliRunner().invoke(app, [*SMALL, *options])
     assert first.exit_code == 0, first.output
-    assert "speedup, promised" in first.output
+    assert "speedup, promised" in first.stdout
     folder = tmp_path / "models" / "tiny-layer-skip"
     store.check_folder(folder)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     assert config["kind"] == "layer-skip"
     assert 1 <= len(config["shape"]["kept"]) < 4
     card = (folder / "README.md").read_text(encoding="utf-8")
-    assert "--num-draft-tokens 2" in card
+    assert "greedy removal of layers" in card
     assert str(tmp_path) not in card
     again = CliRunner().invoke(app, [*SMALL, *options])  # all choices are in the journal
-    assert again.output == first.output
+    assert again.stdout == first.stdout
 
     other = CliRunner().invoke(app, [*SMALL, "--seed", "7", *options])
     assert other.exit_code == 1
