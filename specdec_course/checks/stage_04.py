@@ -804,10 +804,11 @@ STREAM_TEXT = Exercise(
 
 
 def _batch_cases(seed: int) -> Sequence[Case]:
-    """Rows agree up to a place of their own; drafts differ in length, and padding with 0 may look like agreement."""
+    """Rows agree up to a place of their own; drafts differ in length, and padding with 0 looks like agreement."""
     source = torch.Generator().manual_seed(seed)
     fixed = [([[3, 1]], [2]), ([[3, 1], [2, 5]], [1, 2]), ([[2, 4, 1], [5]], [3, 1]), ([[1, 1], [6, 0, 2]], [0, 2])]
     fixed.append(([[2, 5], [5, 1, 1], [3]], [0, 3, 4]))
+    fixed.append(([[5, 1], [3, 1]], [0, 2]))  # after [5, 1] the target wants 0, and padding is 0 in most answers
     for _ in range(12):
         rows = int(torch.randint(2, 4, (), generator=source))
         lengths = torch.randint(1, 4, (rows,), generator=source).tolist()

@@ -37,8 +37,11 @@ def test_each_message_names_the_one_mistake_that_was_made(name):
     assert {(row.caught, row.named) for row in rows} == {(1, 1)}
 
 
-# Found by `specdec mistakes` with fifty seeds: the luck of these cases made the mistake look like another one.
-@pytest.mark.parametrize(("name", "made", "seed"), [("4.1", "one uniform number for all draft tokens", 24)])
+# Found by `specdec mistakes` with fifty seeds: the luck of these cases made the mistake pass, or look like another one.
+HIDDEN = [("4.1", "one uniform number for all draft tokens", 24), ("4.6", "padding is judged like a draft", 6)]
+
+
+@pytest.mark.parametrize(("name", "made", "seed"), HIDDEN)
 def test_a_mistake_is_named_also_where_luck_once_hid_it(name, made, seed):
     for function in ANSWERS[find_exercise(name).stage].MUTANTS[name][made]:
         assert trial.verdict_on(find_exercise(name), function, seed).mistake == made
