@@ -18,6 +18,7 @@ from specdec_course.widgets.economics import MAX_DRAFT_TOKENS, Setting
 from specdec_ref import economics, totals
 from specdec_ref.measure import Run
 from specdec_ref.rows import Round
+from tests.course.solutions import solution_functions
 
 EXERCISES = ("5.1", "5.2", "5.3", "5.4", "5.5")
 FOLDER = ROOT / "source" / "05_when_it_pays"
@@ -26,11 +27,16 @@ TEXT = (FOLDER / "exercise.py").read_text(encoding="utf-8")
 
 @pytest.fixture(scope="module")
 def solution():
-    """The functions of the solutions, and the made-up service, by name, from the text of the notebooks."""
+    return solution_functions("05_when_it_pays")
+
+
+@pytest.fixture(scope="module")
+def service():
+    """What the cell of the made-up service defines, by name."""
+    cells = jupytext.reads(TEXT, fmt="py:percent").cells
+    (cell,) = [cell for cell in cells if cell.source.startswith("from specdec_ref.economics import")]
     names = {}
-    for cell in jupytext.reads(TEXT, fmt="py:percent").cells:
-        if cell.cell_type == "code" and ("BEGIN SOLUTION" in cell.source or "def experiment" in cell.source):
-            exec(cell.source, names)
+    exec(cell.source, names)
     return names
 
 
@@ -127,7 +133,7 @@ def test_every_concept_check_is_asked_and_explains_every_choice():
         assert all(len(choice.explanation) > 20 for choice in find_question(name).choices)
 
 
-def test_the_written_recommendation_has_four_points_a_rubric_and_an_answer_with_the_numbers_of_the_records(solution):
+def test_the_written_recommendation_has_four_points_a_rubric_and_an_answer_with_the_numbers_of_the_records(service):
     _, marked, rest = TEXT.partition("# %% [markdown] manual_points=4\n")
     assert marked
     assert len(re.findall(r"^# [1-4]\. \*\*", TEXT, re.MULTILINE)) == 4
@@ -135,7 +141,7 @@ def test_the_written_recommendation_has_four_points_a_rubric_and_an_answer_with_
     seconds = {
         f"{record[name]:.2f}"
         for texts_at_once in (1, 16)
-        for record in solution["experiment"](texts_at_once)
+        for record in service["experiment"](texts_at_once)
         for name in ("prompt_s", "decode_s")
     }
     named = set(re.findall(r"\d+\.\d\d", answer))
@@ -143,8 +149,8 @@ def test_the_written_recommendation_has_four_points_a_rubric_and_an_answer_with_
     assert named <= seconds
 
 
-def test_the_kinds_of_the_made_up_service_are_all_of_its_requests(solution):
-    assert sum(share for *_, share in solution["KINDS"].values()) == pytest.approx(1)
+def test_the_kinds_of_the_made_up_service_are_all_of_its_requests(service):
+    assert sum(share for *_, share in service["KINDS"].values()) == pytest.approx(1)
 
 
 # --- the explorer
