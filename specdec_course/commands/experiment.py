@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,8 @@ def experiment(
     drafter: Annotated[str, typer.Option(help='Who drafts: "ngram" or "model".')] = "ngram",
     engine: Annotated[str, typer.Option(help='"ours", or "transformers".')] = "ours",
     k: Annotated[str | None, typer.Option("--k", help='Draft lengths to try, like "2,4,8".')] = None,
+    temperatures: Annotated[str | None, typer.Option(help='Like "0,0.7"; as users need them.')] = None,
+    batches: Annotated[str | None, typer.Option(help='Texts decoded together, like "1,4".')] = None,
     prompts: Annotated[int | None, typer.Option(help="Measured prompts of each text.")] = None,
     repeats: Annotated[int | None, typer.Option(help="Repetitions; their range is shown.")] = None,
     price: Annotated[float, typer.Option(help="Price of this machine for an hour.")] = 1.0,
@@ -23,16 +26,17 @@ def experiment(
     quick: Annotated[bool, typer.Option(help="A short look at the whole way: too few tokens for a decision.")] = False,
 ) -> None:
     """Answer the same prompts with speculation off and on, in many settings, and say for which of them to enable it."""
-    from specdec_course.benchmark.options import parse_lengths
     from specdec_course.errors import CourseError
     from specdec_course.experiment.plan import QUICK, Plan
 
-    chosen: dict[str, Any] = {"prompts": prompts, "repeats": repeats}
     try:
-        if k is not None:
-            chosen["candidates"] = parse_lengths(k)
-            if chosen["candidates"] == "auto":
-                raise CourseError("k=auto is not known here: give draft lengths like 2,4,8")
+        chosen: dict[str, Any] = {
+            "candidates": numbers("k", k, int),
+            "temperatures": numbers("temperatures", temperatures, float),
+            "batches": numbers("batches", batches, int),
+            "prompts": prompts,
+            "repeats": repeats,
+        }
         settings = {name: value for name, value in chosen.items() if value is not None}
         plan = Plan(
             pair=pair,
@@ -54,6 +58,14 @@ def experiment(
         if line:
             typer.echo(line)
     typer.echo(f"The report is {out / 'report.html'}; the numbers are in experiment.json and cells.csv beside it.")
+
+
+def numbers(name: str, text: str | None, kind: Callable[[str], Any]) -> tuple[Any, ...] | None:
+    """Read a list like "2,4,8"; None stays None. Raises ValueError if it is not one."""
+    try:
+        return None if text is None else tuple(sorted({kind(part) for part in text.split(",")}))
+    except ValueError:
+        raise ValueError(f"{name}={text!r} must be numbers with commas between them, like 1,2,4") from None
 
 
 def run(plan: Any, folder: Path) -> dict[str, Any]:

@@ -391,10 +391,11 @@ def test_files_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
 
 
 def test_the_command_writes_three_files_and_says_the_verdict(tmp_path, monkeypatch):
-    few = {"texts": ("story",), "lengths": {"long": 4}, "temperatures": (0.0,), "batches": (1,)}
+    few = {"texts": ("story",), "lengths": {"long": 4}}
     monkeypatch.setattr(plan_module, "QUICK", QUICK | few)
     monkeypatch.setattr("specdec_ref.pairs.load_pair", lambda name, **_: toy_pair(name))
-    arguments = ["experiment", "--pair", "tiny", "--drafter", "ngram", "--quick", "--k", "2", "--out", str(tmp_path)]
+    few_settings = ["--quick", "--k", "2", "--temperatures", "0", "--batches", "1"]
+    arguments = ["experiment", "--pair", "tiny", "--drafter", "ngram", *few_settings, "--out", str(tmp_path)]
     found = CliRunner().invoke(build_app(), arguments)
     assert found.exit_code == 0, found.output
     assert "too few to decide by" in found.stdout
@@ -406,12 +407,12 @@ def test_the_command_writes_three_files_and_says_the_verdict(tmp_path, monkeypat
         "report.html",
     }
     stored = json.loads((tmp_path / "experiment.json").read_text(encoding="utf-8"))
-    assert stored["settings"]["candidates"] == [2]
+    assert [stored["settings"][one] for one in ("candidates", "temperatures", "batches")] == [[2], [0.0], [1]]
     assert stored["verdict"]["sentence"] in found.stdout
 
 
 def test_the_command_refuses_bad_input_in_one_line(tmp_path):
-    for wrong in (["--engine", "mine"], ["--k", "auto"], ["--drafter", "oracle"]):
+    for wrong in (["--engine", "mine"], ["--k", "auto"], ["--batches", "1;2"], ["--drafter", "oracle"]):
         found = CliRunner().invoke(build_app(), ["experiment", "--out", str(tmp_path / "x"), *wrong])
         assert found.exit_code == 1
         assert not (tmp_path / "x").exists()
