@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Any, cast
 
 import torch
@@ -97,7 +98,6 @@ def run(
     choice, path = search(judge, number, plan, journal, kept_safe)
     best = max(path, key=lambda one: one["speedup"])
     figures: Figures = {
-        "layers that draft": len(choice.kept),
         "share of the weights that a draft step reads": judge.share(choice.kept),
         "tokens per round, promised": best["tokens_per_round"],
         "speedup, promised": best["speedup"],
@@ -133,7 +133,7 @@ def _save(out: Path, owner: Owner, choice: LayerChoice, path: list[dict[str, Any
         texts = {
             stored.CONFIG: stored.config_text("layer-skip", choice, owner),
             "README.md": card,
-            "curve.json": json.dumps(path, indent=1) + "\n",
+            "curve.json": json.dumps({"choices": path}) + "\n",
         }
         for name, text in texts.items():
             (folder / name).write_text(text, encoding="utf-8", newline="\n")
@@ -154,19 +154,28 @@ def _card(
     table = "\n".join(
         f"| {what} | {'not measured' if value is None else f'{value:.3f}'} |" for what, value in figures.items()
     )
+    number = best["num_draft_tokens"]
+    what = (
+        f"{len(choice.kept)} layers of {owner.name} that draft for the whole of it: "
+        f"{', '.join(map(str, choice.kept))}. A draft has up to {number} token{'s' * (number > 1)} and ends with a "
+        f"token whose law gave none of them {choice.stop_below:g} or more. There are no weights here; `config.json` "
+        "holds the choice, and the SHA-256 of the weights it was made for."
+    )
+    recipe = (
+        "- **Recipe**: greedy removal of layers; the speedup that is promised takes "
+        f"{plan.verify_cost:g} target steps for a verification, and for a draft step the share of the weights that "
+        f"it reads; {plan}."
+    )
     return f"""---
 license: apache-2.0
 language: en
 ---
 # {name}
 
-Layers of {owner.name} that draft for the whole of it: {", ".join(map(str, choice.kept))}. A draft has up to
-{best["num_draft_tokens"]} tokens and ends with a token whose law gave none of them {choice.stop_below:g} or more. There
-are no weights here; `config.json` holds the choice, and the SHA-256 of the weights it was made for.
+{fill(what, 120, break_on_hyphens=False)}
 
 - **Data**: {sum(len(text) for _, text in texts):,} tokens of {len(texts)} greedy answers that the target wrote.
-- **Recipe**: greedy removal of layers; the speedup that is promised takes {plan.verify_cost:g} target steps for a
-  verification, and for a draft step the share of the weights that it reads; {plan}.
+{fill(recipe, 120, subsequent_indent="  ", break_on_hyphens=False)}
 - **Command**: `{command}`
 - **Seed**: {seed}
 - **Licence**: Apache-2.0.

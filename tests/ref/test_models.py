@@ -12,9 +12,16 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from specdec_ref import store
-from specdec_ref.pairs import load_pair
+from specdec_ref.decode import collect, generate
+from specdec_ref.heads.eagle import load_eagle
+from specdec_ref.heads.medusa import load_medusa
+from specdec_ref.model import pad
+from specdec_ref.pairs import Pair, load_pair
+from specdec_ref.rows import Stop
+from specdec_ref.sampling import GREEDY
 from specdec_ref.training import corpus
 from specdec_ref.training.batches import Batches, hidden_states
+from specdec_ref.training.eagle import unroll
 from specdec_ref.training.held_out import measure
 from specdec_ref.training.stories import story
 from specdec_ref.training.tiny_text import encode, openings
@@ -58,7 +65,8 @@ def test_a_card_tells_data_recipe_command_seed_and_licence(folder: Path):
     card = (folder / "README.md").read_text(encoding="utf-8")
     for word in ("**Data**", "**Recipe**", "**Command**: `specdec train", "**Seed**", "**Licence**: Apache-2.0"):
         assert word in card
-    assert json.loads((folder / "curve.json").read_text(encoding="utf-8"))["losses"]
+    curve = json.loads((folder / "curve.json").read_text(encoding="utf-8"))
+    assert curve["choices" if folder.name.endswith("layer-skip") else "losses"]
 
 
 @pytest.mark.parametrize("folder", LLAMAS, ids=names)
@@ -118,8 +126,6 @@ def tiny_openings(count: int) -> list[list[int]]:
 
 @pytest.mark.parametrize(("target", "draft"), [("tiny-target", "tiny-draft"), ("tiny-draft", "tiny-micro")])
 def test_the_tiny_family_accepts_as_often_as_its_cards_say(target: str, draft: str):
-    from specdec_ref.rows import Stop
-
     folders = [ROOT / "models" / name for name in (target, draft)]
     pair = load_pair("+".join(map(str, folders)), device="cpu")
     for name, temperature in (("greedy", 0.0), ("T=1", 1.0)):
@@ -133,3 +139,45 @@ def test_the_tiny_family_accepts_as_often_as_its_cards_say(target: str, draft: s
             batch_size=32,
         )
         assert run.alpha == pytest.approx(figure(folders[1], f"alpha, decoding, {name}"), abs=BAND)
+
+
+@pytest.fixture(scope="module", params=["tiny", pytest.param("smol", marks=pytest.mark.smol)])
+def read(request: pytest.FixtureRequest) -> tuple[Pair, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """A pair, and its target's features [N, T, D] of tokens [N, T] of held-out greedy texts; `answer` [N, T] marks."""
+    pair = load_pair(request.param, device="cpu")
+    if request.param == "smol":
+        text = held_out()
+        text = text.take(text.temperatures == 0).take(range(8))
+        prompts = [prompt.tolist() for prompt in text.prompts()]
+        texts = [prompt + answer.tolist() for prompt, answer in zip(prompts, text.answers(), strict=True)]
+    else:
+        prompts, stop = tiny_openings(24), Stop(pair.eos_token_ids)
+        written = collect(generate(pair.target, prompts, GREEDY, max_new_tokens=64, stop=stop))
+        texts = [prompt + answer for prompt, answer in zip(prompts, written, strict=True)]
+    tokens, counts = pad(texts)
+    places = torch.arange(tokens.shape[1])
+    answer = (places >= torch.tensor([[len(prompt)] for prompt in prompts])) & (places < counts[:, None])
+    return pair, tokens, pair.target.fresh(len(texts)).prefill_with_features(texts), answer
+
+
+@torch.inference_mode()
+def test_an_eagle_head_guesses_the_targets_greedy_words_as_often_as_its_card_says(read):
+    pair, tokens, features, answer = read
+    folder = pair.head_folder("eagle")
+    head = load_eagle(folder, pair.target, pair.target_folder)
+    (predicted,) = unroll(head, features, tokens, 1)  # at pair i: what token i + 2 may be
+    guesses = head.draft_to_target[head.logits(predicted[:, :-1]).argmax(-1)]
+    share = float((guesses == tokens[:, 2:])[answer[:, 2:]].float().mean())
+    assert share == pytest.approx(figure(folder, "alpha_greedy"), abs=BAND)
+
+
+@torch.inference_mode()
+def test_medusa_heads_guess_the_targets_greedy_words_as_often_as_their_card_says(read):
+    pair, tokens, features, answer = read
+    folder = pair.head_folder("medusa")
+    heads = load_medusa(folder, pair.target, pair.target_folder)
+    for number in (1, 2):
+        ahead = 1 + number  # the target itself says the next token; head k says the k-th after it
+        guesses = (heads.guess(number, features[:, :-ahead]) @ heads.output.T).argmax(-1)
+        share = float((guesses == tokens[:, ahead:])[answer[:, ahead:]].float().mean())
+        assert share == pytest.approx(figure(folder, f"head {number}, top-1, greedy"), abs=BAND)
