@@ -53,7 +53,7 @@ print(f"{target.vocab_size:,} tokens in the vocabulary")
 # The pair also has a small draft *model*. It comes into play in stage 04.
 #
 # And there is a second pair, **tiny**: two models so small that they load in a moment. They know nothing of the world
-# and continue plain stories. What do they write?
+# but one kind of little story. What do they write?
 #
 # No GPU is needed for any of this. Where there is one, the course uses it.
 
@@ -68,10 +68,11 @@ try:
 except ValueError as error:
     print("The tiny pair is not here:", error)
 else:
-    beginning = "The little boat left the harbour"
-    ids = tiny.tokenizer(beginning, add_special_tokens=False)["input_ids"]
-    written = collect(generate(tiny.target, [ids], GREEDY, max_new_tokens=30))[0]
-    print(beginning + tiny.tokenizer.decode(written))
+    beginning = "Once upon a time there was a"
+    ids = tiny.tokenizer(beginning)["input_ids"]
+    stop = Stop(tiny.eos_token_ids)
+    written = collect(generate(tiny.target, [ids], GREEDY, max_new_tokens=120, stop=stop))[0]
+    print(beginning + tiny.tokenizer.decode(written, skip_special_tokens=True))
     for lm in (tiny.target, tiny.draft):
         print(f"{lm.name}: {sum(weight.numel() for weight in lm.model.parameters()):,} weights")
 
