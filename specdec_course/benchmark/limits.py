@@ -7,13 +7,14 @@ from typing import Any, cast
 
 from specdec_course.benchmark.machine import describe
 from specdec_course.benchmark.systems import cache_bytes, weight_bytes
-from specdec_course.pass_times import CONTEXT, device_name, pass_times, ratios
+from specdec_course.pass_times import CONTEXT, pass_times, ratios
 from specdec_ref.model import CachedLM
 from specdec_ref.pairs import Pair
 from specdec_ref.roofline import Hardware, ModelSize, break_even_batch, verify_cost
 from specdec_ref.this_machine import measure_hardware
 
 BATCHES, BLOCK_LENGTHS = (1, 4), (1, 2, 3, 5, 9)
+MAX_BATCH = 1024  # the largest that is looked at
 ALPHAS, DRAFT_TOKENS = (0.5, 0.7, 0.9), 4  # of the sentences about the batch at which drafts stop paying
 
 
@@ -60,9 +61,10 @@ def limits(
                     "predicted": predicted,
                 }
             )
+    machine = describe(pair.target.device)
     return {
-        "machine": describe(pair.target.device),
-        "device": device_name(pair.target.device),
+        "machine": machine,
+        "device": machine["processor"] if pair.target.device.type == "cpu" else machine["device"],
         "target": pair.target.name,
         "draft": pair.draft.name,
         "dtype": pair.dtype,
@@ -74,7 +76,8 @@ def limits(
         "passes": cells,
         "num_draft_tokens": DRAFT_TOKENS,
         "break_even_batch": {
-            str(alpha): break_even_batch(alpha, DRAFT_TOKENS, target, draft, found, CONTEXT) for alpha in ALPHAS
+            str(alpha): break_even_batch(alpha, DRAFT_TOKENS, target, draft, found, CONTEXT, MAX_BATCH)
+            for alpha in ALPHAS
         },
     }
 
@@ -90,7 +93,7 @@ def sentences(report: dict[str, Any]) -> list[str]:
         f"{1e3 * report['floor_s']:.1f} ms; over one token it took {1e3 * step:.1f} ms.",
     ]
     for alpha, batch in report["break_even_batch"].items():
-        until = "pays at any batch" if batch is None else f"no longer pays from batch {batch} on"
+        until = f"pays at every batch up to {MAX_BATCH}" if batch is None else f"no longer pays from batch {batch} on"
         lines.append(
             f"By the roofline, drafting {report['num_draft_tokens']} tokens with {report['draft']} at alpha {alpha} "
             f"{until}, for short texts."
