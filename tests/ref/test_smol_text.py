@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM
 from specdec_ref import store
 from specdec_ref.decode import generate, speculate
 from specdec_ref.drafters import LayerChoice, LayerSkipDrafter, ModelDrafter
+from specdec_ref.drafters.registry import DRAFTERS
 from specdec_ref.pairs import load_pair
 from specdec_ref.rows import Stop
 from specdec_ref.sampling import GREEDY, SamplingSettings
@@ -133,6 +134,19 @@ def test_greedy_text_is_that_of_transformers(pair, stock, prompts, references, r
         )
     )
     for row, ours in zip(rows, texts(rounds), strict=True):
+        assert_same(stock, prompts[row], ours, references[row], f"prompt {row}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [[0], [1, 0], [0, 3, 1], [3, 0, 2, 1]])
+@pytest.mark.parametrize("name", list(DRAFTERS))
+def test_greedy_text_of_every_drafter_in_every_batch_is_that_of_transformers(
+    pair, stock, prompts, references, rows, name
+):
+    chosen = [prompts[row] for row in rows]
+    stop = Stop(token_ids=pair.eos_token_ids)
+    rounds = speculate(pair.target, pair.drafter(name), chosen, GREEDY, max_new_tokens=NEW, stop=stop)
+    for row, ours in zip(rows, texts(list(rounds)), strict=True):
         assert_same(stock, prompts[row], ours, references[row], f"prompt {row}")
 
 
