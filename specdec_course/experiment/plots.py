@@ -35,6 +35,7 @@ def speedups(cells: Sequence[Measured]) -> tuple[Figure, str]:
                 [below, above],
                 color=COLOURS[look],
                 marker=MARKERS[look],
+                markerfacecolor="white" if length == "short" else COLOURS[look],
                 linestyle=DASHES.get(length, "--"),
                 capsize=3,
                 label=f"T = {temperature:g}, {length}",
