@@ -1,6 +1,7 @@
 """Stage 03: the solutions are what the reference does, in the loops of the reference too, and its pictures tell it."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -263,7 +264,7 @@ def test_all_curves_of_the_repository_were_recorded_on_a_named_gpu():
 
 def test_the_command_prints_one_line_for_each_pass_and_refuses_to_record_here(monkeypatch):
     lm = tiny_lm("llama", max_position_embeddings=128)
-    monkeypatch.setattr(pairs, "load_pair", lambda *_, **__: Pair("toy", lm, lm, None, "float64"))
+    monkeypatch.setattr(pairs, "load_pair", lambda *_, **__: Pair("toy", lm, lm, None, "float64", Path("toy")))
     done = CliRunner().invoke(build_app(), ["passes", "--repeats", "1"])
     assert done.exit_code == 0, done.output
     assert "T_v / T_t" in done.output
