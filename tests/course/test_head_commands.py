@@ -58,7 +58,20 @@ def test_a_killed_eagle_goes_on_and_medusa_reads_the_same_features(corpus: Path,
 
 
 def test_heads_of_the_tiny_target_are_trained_on_its_own_text(corpus: Path, tmp_path: Path):  # noqa: F811
-    sizes = ("--epochs", "0.1", "--stories", "200", "--texts", "60", "--vocabulary", "300", "--prompts", "2", "--threads", "1")
+    sizes = (
+        "--epochs",
+        "0.1",
+        "--stories",
+        "200",
+        "--texts",
+        "60",
+        "--vocabulary",
+        "300",
+        "--prompts",
+        "2",
+        "--threads",
+        "1",
+    )
     work, out = store.home() / "training" / "tiny", tmp_path / "models"
     train("tiny", *sizes, "--work", work, "--out", out)
     short = ("--target", "tiny", "--out", out, "--epochs", "0.5", "--dtype", "float32", "--threads", "1")
