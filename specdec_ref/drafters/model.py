@@ -73,10 +73,7 @@ class ModelDrafter(Drafter):
         counts = torch.minimum(torch.tensor(limits), room)
         if int(counts.max()) == 0:
             return no_draft(rows)
-        # An id the draft lacks is fed as its last one: a guess made after it costs acceptance, never correctness.
-        last_id = self.lm.vocab_size - 1
-        texts = [[min(token, last_id) for token in tokens] for tokens in rows.tokens]
-        logits = self._fit(feed_missing(self.lm, texts, (room > 0).tolist()))
+        logits = self._fit(self._feed_committed(rows, (room > 0).tolist()))
         return draw_chain(
             rows,
             counts,
@@ -96,6 +93,13 @@ class ModelDrafter(Drafter):
     def select(self, keep: Sequence[int]) -> None:
         """Keep only these rows of the cache."""
         self.lm.select(keep)
+
+    def _feed_committed(self, rows: Rows, fits: Sequence[bool]) -> torch.Tensor:
+        """Feed what is committed and not in the cache, and return the logits after it, [B, V]."""
+        # An id the draft lacks is fed as its last one: a guess made after it costs acceptance, never correctness.
+        last_id = self.lm.vocab_size - 1
+        texts = [[min(token, last_id) for token in tokens] for tokens in rows.tokens]
+        return feed_missing(self.lm, texts, fits)
 
     def _fit(self, logits: torch.Tensor) -> torch.Tensor:
         """Cut or extend logits to the target's vocabulary: ids the draft lacks are never drafted."""
