@@ -134,6 +134,7 @@ class Int8Linear(nn.Module):
     """
 
     kernel = "int8 weights"
+    rounds_inputs = True  # to bfloat16: last digits that differ may round to neighbours, and the logits with them
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
         super().__init__()

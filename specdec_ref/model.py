@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from transformers import PretrainedConfig, PreTrainedModel
@@ -277,11 +277,19 @@ def refuse_unsuitable(lm: CachedLM) -> None:
         except Exception as error:  # a foreign model may fail in any way; whatever it is, name the model
             reason = f"the self-test stopped with {type(error).__name__}: {error}"
         else:
-            allowed = 1e-3 if lm.model.dtype in (torch.float32, torch.float64) else 0.1
+            allowed = 0.1 if _rounds(lm.model) else 1e-3
             if not difference <= allowed:
                 reason = f"cached logits differ from uncached ones by {difference:.2g} of their size"
     if reason is not None:
         raise ValueError(f"model {lm.name!r} cannot be used here: {reason}")
+
+
+def _rounds(model: PreTrainedModel) -> bool:
+    """Tell whether a model computes in less than float32; with 8-bit weights a layer rounds its inputs, and says so."""
+    layers = cast(torch.nn.Module, model).modules()
+    return model.dtype not in (torch.float32, torch.float64) or any(
+        getattr(layer, "rounds_inputs", False) for layer in layers
+    )
 
 
 def _unsuitable_config(lm: CachedLM) -> str | None:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import LlamaForCausalLM
 
+from specdec_ref import kernels
 from specdec_ref.model import CachedLM, block_shape, pad
 from specdec_ref.table import table_lm
 from tests.ref.helpers import CONFIGS, SIZES, position_lm, random_table_lm, spy, tiny_lm, tiny_model, uncached
@@ -321,6 +322,15 @@ def test_the_self_test_catches_a_model_that(change, dtype):
     lying.load_state_dict(honest.state_dict())
     with pytest.raises(ValueError, match="model 'Liar' cannot be used here: cached logits differ"):
         CachedLM(lying)
+
+
+def test_a_model_that_rounds_its_inputs_may_differ_by_that_rounding(monkeypatch):
+    """Which digits round the other way depends on the processor, so the measured difference is set here."""
+    monkeypatch.setattr("specdec_ref.model._self_test", lambda lm: 0.006)
+    CachedLM(kernels.prepare(tiny_model("llama"), "int8"))
+    CachedLM(tiny_model("llama", dtype=torch.bfloat16))
+    with pytest.raises(ValueError, match="cached logits differ"):
+        CachedLM(tiny_model("llama"))
 
 
 def test_a_model_that_stops_in_the_self_test_is_refused_by_name():
