@@ -116,6 +116,9 @@ Repeats = Annotated[int, typer.Option(help="How often each is decoded; the media
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; all where not given.")]
 Json = Annotated[Path | None, typer.Option("--json", help="Write the report here; `specdec bench schema` explains it.")]
 Plot = Annotated[Path | None, typer.Option("--plot", help="Write a figure here, as a PNG.")]
+Batch = Annotated[int, typer.Option(help="Texts decoded together; above 1, batch 1 is measured beside it.")]
+Dtype = Annotated[str, typer.Option(help="float32, bfloat16, float16, or int8 (another target).")]
+Device = Annotated[str, typer.Option(help="cpu, cuda or mps.")]
 K = "2,3,5,8,12"
 
 
@@ -124,14 +127,14 @@ def pair(
     pair: Annotated[str, typer.Option(help='"smol", or "TARGET+DRAFT".')] = "smol",
     drafter: Drafter = "all",
     suite: Suite = "all",
-    batch: Annotated[int, typer.Option(help="Texts decoded together; above 1, batch 1 is measured beside it.")] = 1,
+    batch: Batch = 1,
     temperature: Temperature = 0.0,
     k: Lengths = K,
     max_new_tokens: MaxNewTokens = 128,
     prompts: Prompts = 4,
     repeats: Repeats = 1,
-    dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16, or int8 (another target).")] = "float32",
-    device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
+    dtype: Dtype = "float32",
+    device: Device = "cpu",
     threads: Threads = None,
     peer: Annotated[
         str | None, typer.Option(help='"llama.cpp": the same model in a C++ engine, 4-bit weights.')
@@ -140,20 +143,7 @@ def pair(
     plot: Plot = None,
 ) -> None:
     """Compare our loops with transformers' generate and its assisted generation, side by side in one run."""
-    arguments: dict[str, Any] = {
-        "pair": pair,
-        "drafter": drafter,
-        "suite": suite,
-        "batch": batch,
-        "temperature": temperature,
-        "max_new_tokens": max_new_tokens,
-        "prompts": prompts,
-        "repeats": repeats,
-        "dtype": dtype,
-        "device": device,
-        "threads": threads,
-        "peer": peer,
-    }
+    arguments = _settings(locals())
 
     def run(options: Any) -> dict[str, Any]:
         from specdec_course.benchmark.bench import bench_pair
@@ -170,32 +160,20 @@ def drafters(
         str, typer.Option(help='Which, with commas between them; "all": every one the pair has.')
     ] = "all",
     suite: Suite = "all",
-    batch: Annotated[int, typer.Option(help="Texts decoded together; above 1, batch 1 is measured beside it.")] = 1,
+    batch: Batch = 1,
     temperature: Temperature = 0.0,
     k: Lengths = "2,4,6",
     max_new_tokens: MaxNewTokens = 128,
     prompts: Prompts = 4,
     repeats: Repeats = 1,
-    dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16, or int8 (another target).")] = "float32",
-    device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
+    dtype: Dtype = "float32",
+    device: Device = "cpu",
     threads: Threads = None,
     json: Json = None,
     plot: Plot = None,
 ) -> None:
     """Compare every way to draft, and plain decoding, side by side in one run."""
-    arguments: dict[str, Any] = {
-        "pair": pair,
-        "drafter": drafter,
-        "suite": suite,
-        "batch": batch,
-        "temperature": temperature,
-        "max_new_tokens": max_new_tokens,
-        "prompts": prompts,
-        "repeats": repeats,
-        "dtype": dtype,
-        "device": device,
-        "threads": threads,
-    }
+    arguments = _settings(locals())
 
     def run(options: Any) -> dict[str, Any]:
         from specdec_course.benchmark.drafters import bench_drafters
@@ -298,6 +276,11 @@ def schema() -> None:
     from specdec_course.benchmark.schema import SCHEMA
 
     typer.echo(json.dumps(SCHEMA, indent=2))
+
+
+def _settings(options: dict[str, Any]) -> dict[str, Any]:
+    """Return a command's options but those of its output and `k`: they are named as the fields of `Options`."""
+    return {name: value for name, value in options.items() if name not in ("k", "json", "plot")}
 
 
 def _benchmark(

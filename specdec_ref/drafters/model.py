@@ -1,20 +1,15 @@
-"""A smaller language model drafts, one token after the other, with a cache of its own.
-
-Its cache never holds the last committed token, and after a round in which every draft was accepted it also lacks the
-last draft token: that one was drawn but never fed. So the rule is simply to feed whatever is committed and not in the
-cache. That is the whole prompt at first, then one token a round, or two after full acceptance.
-"""
+"""A smaller language model drafts, one token after the other; `own_model` tells what its cache is fed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import torch
-from torch.nn import functional
 
-from specdec_ref.drafters.base import Draft, Drafter
-from specdec_ref.drafters.chain import draw_chain, feed_missing, no_draft
+from specdec_ref.drafters.base import Draft
+from specdec_ref.drafters.chain import draw_chain, no_draft
+from specdec_ref.drafters.own_model import OwnModelDrafter
 from specdec_ref.model import CachedLM
 
 if TYPE_CHECKING:
@@ -28,7 +23,7 @@ def for_pair(pair: Pair) -> ModelDrafter:
     return ModelDrafter(pair.draft)
 
 
-class ModelDrafter(Drafter):
+class ModelDrafter(OwnModelDrafter):
     """Draft with `model`, under the same sampling settings as the target.
 
     Parameters
@@ -46,30 +41,14 @@ class ModelDrafter(Drafter):
     def __init__(self, model: CachedLM, stop_below: float = 0.0) -> None:
         if not 0 <= stop_below <= 1:
             raise ValueError(f"stop_below={stop_below!r} must be a probability, from 0 to 1")
-        self.model = model
+        super().__init__(model)
         self.stop_below = stop_below
-        self.lm = model
-        self.vocab_size = model.vocab_size
         self.committed = torch.empty(0, dtype=torch.int64)
-
-    def fresh(self, target: CachedLM, rows: Rows) -> Self:
-        """Return a copy with an empty cache, drafting in the target's vocabulary. Both models must share a device."""
-        if self.model.device != target.device:
-            raise ValueError(
-                f"draft model {self.model.name!r} is on {self.model.device}, "
-                f"the target {target.name!r} on {target.device}"
-            )
-        other = super().fresh(target, rows)
-        other.lm = self.model.fresh(len(rows))
-        other.vocab_size = target.vocab_size
-        return other
 
     def propose(self, rows: Rows, limits: Sequence[int]) -> Draft:
         """Draw up to `limits[b]` tokens per row, each from the draft's law after the ones before it."""
         self.committed = torch.tensor(rows.lengths)
-        # The last token fed is the last but one drafted, so a text of n tokens leaves room for max_length - n + 1
-        # drafts.
-        room = (self.lm.max_length + 1 - self.committed).clamp(min=0)
+        room = self._room(rows)
         counts = torch.minimum(torch.tensor(limits), room)
         if int(counts.max()) == 0:
             return no_draft(rows)
@@ -89,19 +68,3 @@ class ModelDrafter(Drafter):
     def rewind(self, lengths: Sequence[int]) -> None:
         """Forget all tokens after the first `lengths[b]`."""
         self.lm.rollback((self.lm.cache.lengths - torch.tensor(lengths)).clamp(min=0))
-
-    def select(self, keep: Sequence[int]) -> None:
-        """Keep only these rows of the cache."""
-        self.lm.select(keep)
-
-    def _feed_committed(self, rows: Rows, fits: Sequence[bool]) -> torch.Tensor:
-        """Feed what is committed and not in the cache, and return the logits after it, [B, V]."""
-        # An id the draft lacks is fed as its last one: a guess made after it costs acceptance, never correctness.
-        last_id = self.lm.vocab_size - 1
-        texts = [[min(token, last_id) for token in tokens] for tokens in rows.tokens]
-        return feed_missing(self.lm, texts, fits)
-
-    def _fit(self, logits: torch.Tensor) -> torch.Tensor:
-        """Cut or extend logits to the target's vocabulary: ids the draft lacks are never drafted."""
-        missing = self.vocab_size - logits.shape[-1]
-        return functional.pad(logits, (0, missing), value=-torch.inf) if missing > 0 else logits[..., : self.vocab_size]

@@ -17,7 +17,7 @@ from specdec_ref.heads import load_eagle, load_medusa
 from specdec_ref.training import artefact
 from specdec_ref.training.loop import CHECKPOINT
 from tests.course.test_corpus import home  # noqa: F401 - a fixture
-from tests.course.test_training_commands import corpus, same_threads, train  # noqa: F401 - fixtures
+from tests.course.test_training_commands import TINY, corpus, same_threads, train  # noqa: F401 - fixtures
 
 ROOT = Path(__file__).parents[2]
 SMALL = "--epochs 3 --batch 4 --learning-rate 0.01 --save-every 5 --look-every 20 --dtype float32 --threads 1"
@@ -58,22 +58,8 @@ def test_a_killed_eagle_goes_on_and_medusa_reads_the_same_features(corpus: Path,
 
 
 def test_heads_of_the_tiny_target_are_trained_on_its_own_text(corpus: Path, tmp_path: Path):  # noqa: F811
-    sizes = (
-        "--epochs",
-        "0.1",
-        "--stories",
-        "200",
-        "--texts",
-        "60",
-        "--vocabulary",
-        "300",
-        "--prompts",
-        "2",
-        "--threads",
-        "1",
-    )
     work, out = store.home() / "training" / "tiny", tmp_path / "models"
-    train("tiny", *sizes, "--work", work, "--out", out)
+    train("tiny", *TINY, "--work", work, "--out", out)
     short = ("--target", "tiny", "--out", out, "--epochs", "0.5", "--dtype", "float32", "--threads", "1")
     assert "for comparison, tiny-draft: tokens per round" in train("eagle", *short)
     train("medusa", *short)

@@ -38,6 +38,22 @@ def corpus(home: Path) -> Path:  # noqa: F811 - the fixture
     return home / "corpus"
 
 
+TINY = (
+    "--epochs",
+    "0.1",
+    "--stories",
+    "200",
+    "--texts",
+    "60",
+    "--vocabulary",
+    "300",
+    "--prompts",
+    "2",
+    "--threads",
+    "1",
+)
+
+
 def train(*arguments: str | Path) -> str:
     result = CliRunner().invoke(app, ["train", *map(str, arguments)])
     assert result.exit_code == 0, result.output
@@ -68,21 +84,7 @@ def test_a_killed_smol_draft_goes_on_and_is_the_same_model(corpus: Path, tmp_pat
 
 
 def test_the_tiny_family_is_trained_by_one_command(tmp_path: Path):
-    sizes = (
-        "--epochs",
-        "0.1",
-        "--stories",
-        "200",
-        "--texts",
-        "60",
-        "--vocabulary",
-        "300",
-        "--prompts",
-        "2",
-        "--threads",
-        "1",
-    )
-    output = train("tiny", *sizes, "--work", tmp_path / "work", "--out", tmp_path / "models")
+    output = train("tiny", *TINY, "--work", tmp_path / "work", "--out", tmp_path / "models")
     for name in ("tiny-target", "tiny-draft", "tiny-micro"):
         store.check_folder(tmp_path / "models" / name)
         assert name in output

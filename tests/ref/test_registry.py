@@ -17,7 +17,7 @@ from specdec_ref.sampling import GREEDY, SamplingSettings
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-SHARED = {"base", "branching", "chain", "two_tokenizers"}  # what drafters have in common
+SHARED = {"base", "branching", "chain", "own_model", "two_tokenizers"}  # what drafters have in common
 TEXTS = ("Once there was a", "It was a sunny morning. Tom", "The fox", "Mia went to the park and found a red ball")
 
 
