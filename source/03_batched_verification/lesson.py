@@ -615,9 +615,10 @@ show(
 # a guess, and what you measured as the fact.
 #
 # `specdec_ref/kernels.py` asks for the same numbers in another way: $W X^\top$ instead of $X W^\top$ for two to four
-# rows, and from five rows on a product whose weights were put in order once, ahead of time. Which way is best for how
-# many rows differs from processor to processor. Those limits come from measurements on one kind of them. If the stock
-# curve lies below ours somewhere, yours is another kind, and the lesson is the same: look at $T_v / T_t$ where you run.
+# rows, and from five rows on a product whose weights were put in order once, ahead of time. On processors with AVX-512
+# that last product is the quickest for any number of rows, one included, and there our plain loop gains too. The line
+# above names what is in use on yours. These limits come from measurements on a few processors. If the stock curve lies
+# below ours somewhere, yours is another kind, and the lesson is the same: look at $T_v / T_t$ where you run.
 #
 # The results of both layers agree up to rounding:
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import replace
 from typing import Any
 
@@ -64,11 +65,15 @@ def by_drafter(systems: list[Entry]) -> dict[str, Any]:
     for system in systems:
         if system["method"] == "plain":
             continue
+        by_suite = {
+            suite: {"speedup": figures["measured_speedup"]} | {name: figures.get(name) for name in FIGURES}
+            for suite, figures in system["results"].items()
+        }
+        for name in ("draft_step_ms", "verify_ms"):  # of all suites together: the median, since each has a K of its own
+            known = [figures[name] for figures in by_suite.values() if figures[name] is not None]
+            by_suite["all"][name] = statistics.median(known) if known else None
         found[system["method"]] = {
-            "suites": {
-                suite: {"speedup": figures["measured_speedup"]} | {name: figures.get(name) for name in FIGURES}
-                for suite, figures in system["results"].items()
-            },
+            "suites": by_suite,
             "extra_memory_bytes": system["weight_bytes"].get("draft", 0) + system["kv_bytes"].get("draft", 0),
         }
     return found

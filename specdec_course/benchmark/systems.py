@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel
+from torch import nn
 
 from specdec_course.benchmark.options import Options
 from specdec_ref.decode import generate, speculate
@@ -118,7 +118,7 @@ def our_systems(pair: Pair, options: Options, times: Times, label: str = "") -> 
                 batch=times.batch,
                 candidates=(max(options.candidates),) if auto else options.candidates,
                 decode=speculative(drafter),
-                weights=target_bytes | draft_bytes(pair, drafter, name),
+                weights=target_bytes | draft_bytes(pair, drafter),
                 adaptive=auto,
             )
         )
@@ -133,7 +133,7 @@ def record(rounds: Iterable[Round], target: CachedLM) -> Run:
     return run
 
 
-def weight_bytes(*models: PreTrainedModel) -> int:
+def weight_bytes(*models: nn.Module) -> int:
     """Return the bytes of all different tensors of `models`; weights that are shared count once."""
     tensors = [tensor for model in models for tensor in (*model.parameters(), *model.buffers())]
     modules = {module for model in models for module in model.modules()}
@@ -141,12 +141,24 @@ def weight_bytes(*models: PreTrainedModel) -> int:
     return halves + sum({tensor.data_ptr(): tensor.nbytes for tensor in tensors}.values())
 
 
-def draft_bytes(pair: Pair, drafter: Drafter, name: str) -> dict[str, int]:
-    """Return the bytes of weights that a drafter adds to the target's: a draft model's, or a head's own."""
-    if name == "model":
-        return {"draft": own_weight_bytes(pair)}
-    head = getattr(drafter, "head", getattr(drafter, "heads", None))
-    return {} if head is None else {"draft": sum(weight.nbytes for weight in head.parameters())}
+def draft_bytes(pair: Pair, drafter: Drafter) -> dict[str, int]:
+    """Return the bytes of weights that a drafter adds to the target's, its own and those of drafters within it."""
+    target = pair.target.model
+    extra = weight_bytes(target, *models_of(drafter)) - weight_bytes(target)
+    return {"draft": extra} if extra else {}
+
+
+def models_of(drafter: Drafter) -> list[nn.Module]:
+    """Return the models and heads that a drafter holds, or that a drafter within it holds."""
+    found: list[nn.Module] = []
+    for value in vars(drafter).values():
+        if isinstance(value, CachedLM):
+            found.append(value.model)
+        elif isinstance(value, nn.Module):
+            found.append(value)
+        elif isinstance(value, Drafter):
+            found += models_of(value)
+    return found
 
 
 def own_weight_bytes(pair: Pair) -> int:
@@ -154,7 +166,7 @@ def own_weight_bytes(pair: Pair) -> int:
     return weight_bytes(pair.target.model, pair.draft.model) - weight_bytes(pair.target.model)
 
 
-def packed_bytes(model: PreTrainedModel) -> int:
+def packed_bytes(model: nn.Module) -> int:
     """Return the bytes of the second copies of weights that fast layers may make, for prompts and long drafts."""
     layers = [module for module in model.modules() if isinstance(module, FastLinear)]
     return sum(layer.weight.nbytes for layer in layers) if operators_work() else 0

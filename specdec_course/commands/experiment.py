@@ -12,7 +12,9 @@ import typer
 def experiment(
     out: Annotated[Path, typer.Option(help="Folder of the results. A run that was stopped goes on from it.")],
     pair: Annotated[str, typer.Option(help='"smol", "tiny", or "TARGET+DRAFT".')] = "smol",
-    drafter: Annotated[str, typer.Option(help='Who drafts: "ngram" or "model".')] = "ngram",
+    drafter: Annotated[
+        str, typer.Option(help='Who drafts: "ngram", "model", "eagle", "layer-skip" or "staged".')
+    ] = "ngram",
     engine: Annotated[str, typer.Option(help='"ours", or "transformers".')] = "ours",
     k: Annotated[str | None, typer.Option("--k", help='Draft lengths to try, like "2,4,8".')] = None,
     temperatures: Annotated[str | None, typer.Option(help='Like "0,0.7"; as users need them.')] = None,

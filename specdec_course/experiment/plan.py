@@ -10,6 +10,10 @@ from typing import Any
 from specdec_course.benchmark.options import Options
 
 ENGINES = ("ours", "transformers")
+DRAFTERS = {  # of each engine; those that draft a chain, since survival by position is asked for
+    "ours": ("model", "ngram", "eagle", "layer-skip", "other-tokenizer", "shared-tokens", "staged"),
+    "transformers": ("model", "ngram"),
+}
 TEXTS = {"code-edit": "predictable text (an edit of code)", "story": "free text (a story)"}  # suites of the benchmark
 
 
@@ -41,7 +45,7 @@ class Plan:
     Attributes
     ----------
     pair, drafter, engine : str
-        "smol", "tiny" or "TARGET+DRAFT"; "model" or "ngram"; "ours" or "transformers".
+        "smol", "tiny" or "TARGET+DRAFT"; one of `DRAFTERS`; "ours" or "transformers".
     candidates : tuple of int
         Draft lengths that are tried on tuning prompts, apart from the measured ones; each cell uses its best.
     lengths : mapping of str to int
@@ -71,8 +75,11 @@ class Plan:
         """Refuse what cannot be measured, before a model is loaded."""
         if self.engine not in ENGINES:
             raise ValueError(f"engine={self.engine!r} is not known; known are {', '.join(ENGINES)}")
-        if self.drafter not in ("model", "ngram"):
-            raise ValueError(f"drafter={self.drafter!r} is not known; known are model, ngram")
+        known = DRAFTERS[self.engine]
+        if self.drafter not in known:
+            raise ValueError(
+                f"drafter={self.drafter!r} is not known for engine={self.engine!r}; known are {', '.join(known)}"
+            )
         if not self.price_per_hour > 0:
             raise ValueError(f"price_per_hour={self.price_per_hour} must be more than 0")
         if self.repeats < 1:

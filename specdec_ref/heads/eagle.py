@@ -30,6 +30,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from specdec_ref.heads import stored
+from specdec_ref.kernels import fast_linear
 from specdec_ref.model import CachedLM
 
 # Given queries [B, H, T, d], keys and values [B, G, T, d] of new pairs: what each query reads, [B, H, T, d].
@@ -100,11 +101,15 @@ class EagleHead(nn.Module):
         self.register_buffer("draft_to_target", torch.zeros(shape.draft_vocab, dtype=torch.int64))
         self.register_buffer("embedding", torch.empty(0), persistent=False)
         self.register_buffer("output", torch.empty(0), persistent=False)
+        self.lent: tuple[nn.Linear, ...] = ()  # `output` as a layer; in a tuple, so that it is not saved as ours
 
     def borrow(self, target: PreTrainedModel) -> None:
         """Take embedding and output rows from the target. Call it once `draft_to_target` is known."""
         self.embedding = stored.input_embedding(target)
         self.output = stored.output_layer(target)[self.draft_to_target]
+        layer = nn.Linear(*self.output.shape[::-1], bias=False, device="meta")
+        layer.weight = nn.Parameter(self.output, requires_grad=False)
+        self.lent = (fast_linear(layer),)
 
     def forward(
         self, features: torch.Tensor, tokens: torch.Tensor, positions: torch.Tensor, attend: Attend
@@ -144,7 +149,7 @@ class EagleHead(nn.Module):
 
     def logits(self, features: torch.Tensor) -> torch.Tensor:
         """Return logits [..., R] over the draft vocabulary for features [..., D]."""
-        return functional.linear(features, self.output)
+        return self.lent[0](features)
 
 
 def rotary_angles(positions: torch.Tensor, head_dim: int, theta: float) -> torch.Tensor:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import nn
@@ -48,10 +49,12 @@ class MedusaHeads(nn.Module):
         for weight in self.parameters():
             nn.init.zeros_(weight)
         self.register_buffer("output", torch.empty(0), persistent=False)
+        self.lent: tuple[nn.Module, ...] = ()  # the target's output layer; in a tuple, so that it is not saved as ours
 
     def borrow(self, target: PreTrainedModel) -> None:
         """Take the target's output layer."""
         self.output = stored.output_layer(target)
+        self.lent = (cast(nn.Module, target.get_output_embeddings()),)
 
     def guess(self, number: int, features: torch.Tensor) -> torch.Tensor:
         """Return what head `number` (from 1) hands to the output layer, [..., D]."""
@@ -64,7 +67,7 @@ class MedusaHeads(nn.Module):
         """
         count = self.shape.heads if used is None else used
         hidden = torch.stack([self.guess(number, features) for number in range(1, count + 1)], dim=-2)  # [..., H, D]
-        return functional.linear(hidden, self.output)
+        return self.lent[0](hidden)
 
 
 def load_medusa(folder: Path, target: CachedLM, target_folder: Path) -> MedusaHeads:

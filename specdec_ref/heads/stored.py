@@ -18,6 +18,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from specdec_ref import store
+from specdec_ref.kernels import fast_linear
 from specdec_ref.model import CachedLM
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -71,7 +72,7 @@ def load(
             )
         head.load_state_dict(tensors)
     dtype = target.model.dtype if target.model.dtype.is_floating_point else torch.float32
-    return head.to(device=target.device, dtype=dtype).eval()
+    return fast_linear(head.to(device=target.device, dtype=dtype).eval())
 
 
 def read_config(folder: Path, kind: str, target_folder: Path) -> dict[str, Any]:

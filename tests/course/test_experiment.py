@@ -223,6 +223,8 @@ def test_a_folder_holds_one_experiment(found, pair, folder, monkeypatch):
     [
         ({"engine": "mine"}, "engine='mine'"),
         ({"drafter": "oracle"}, "drafter='oracle'"),
+        ({"drafter": "medusa"}, "drafter='medusa'"),  # a tree: it has no survival by position
+        ({"drafter": "eagle", "engine": "transformers"}, "for engine='transformers'"),
         ({"repeats": 0}, "repeats=0"),
         ({"prompts": 99}, "prompts=99"),
         ({"price_per_hour": 0}, "price_per_hour=0"),
