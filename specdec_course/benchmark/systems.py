@@ -143,9 +143,8 @@ def weight_bytes(*models: nn.Module) -> int:
 
 def draft_bytes(pair: Pair, drafter: Drafter) -> dict[str, int]:
     """Return the bytes of weights that a drafter adds to the target's, its own and those of drafters within it."""
-    target = pair.target.model
-    extra = weight_bytes(target, *models_of(drafter)) - weight_bytes(target)
-    return {"draft": extra} if extra else {}
+    target, models = pair.target.model, models_of(drafter)
+    return {"draft": weight_bytes(target, *models) - weight_bytes(target)} if models else {}
 
 
 def models_of(drafter: Drafter) -> list[nn.Module]:

@@ -354,7 +354,7 @@ def new_medusa(target: CachedLM, count: int = 3) -> MedusaHeads:
 def test_medusa_writes_the_targets_greedy_text(prompts: list[list[int]]):
     target = tiny_lm()
     plain = collect(generate(target, prompts, GREEDY, max_new_tokens=20, stop=Stop((11,))))
-    drafter = MedusaDrafter(new_medusa(target))
+    drafter = MedusaDrafter(new_medusa(target), full_tree((3, 2, 1)))
     rounds = list(speculate(target, drafter, prompts, GREEDY, num_draft_tokens=3, max_new_tokens=20, stop=Stop((11,))))
     assert collect(rounds) == plain
     assert max(map(max, (one.num_drafted for one in rounds))) == 15
