@@ -55,6 +55,9 @@ class Draft:
         batch = len(limits)
         if self.tokens.dim() != 2 or len(self.tokens) != batch or tuple(self.counts.shape) != (batch,):
             raise ValueError(f"draft: tokens must be [{batch}, K] and counts [{batch}]")
+        on_host = self.tokens.device.type == "cpu"
+        if on_host and bool(((self.tokens < 0) | (self.tokens >= vocab_size)).any()):
+            raise ValueError(f"draft: tokens {self.tokens.tolist()} must be ids of the target, 0..{vocab_size - 1}")
         if self.parents is not None:
             self._check_tree(self.parents, torch.tensor(limits))
         most = torch.tensor([self.width] * batch if self.parents is not None else limits).clamp(max=self.width)

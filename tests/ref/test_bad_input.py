@@ -194,6 +194,8 @@ def test_a_draft_token_that_its_law_cannot_give_is_refused():
         Draft(torch.zeros(2).long(), torch.tensor([2])),
         Draft(torch.zeros(1, 2).long(), torch.tensor([2]), torch.ones(1, 2, 4) / 4),
         Draft(torch.zeros(1, 9).long(), torch.tensor([9])),
+        Draft(torch.tensor([[0, 5]]), torch.tensor([2])),  # the target knows 0..4
+        Draft(torch.tensor([[0, -1]]), torch.tensor([1])),  # padding is read too
     ],
 )
 def test_a_draft_that_breaks_the_contract_is_refused(draft):
