@@ -66,6 +66,7 @@ def draw_match(
         edge = "black" if kind == "draft" else "white"
         axes.add_patch(Rectangle((column, -line), 0.94, 0.7, facecolor=colour, hatch=hatch, edgecolor=edge, alpha=0.75))
         word = token.replace("\n", "⏎").replace(" ", "·")  # blanks are part of a token
+        word = word if len(word) <= 9 else word[:8] + "…"
         axes.text(
             column + 0.47, 0.35 - line, word, ha="center", va="center", family="monospace", fontsize=9, bbox=PAPER
         )
@@ -170,7 +171,7 @@ def draw_limit(num_draft_tokens: Sequence[int], verify_cost: float, marks: Mappi
     """
     figure, axes = plt.subplots(figsize=(7, 3.9))
     shares = np.linspace(0, 1, 101)
-    for count, (colour, _, dash) in zip(num_draft_tokens, LINES, strict=False):
+    for count, (colour, _, dash) in zip(num_draft_tokens, LINES[:1] + LINES[2:], strict=False):  # dashed is plain
         most = np.asarray(speedup(1.0, count, shares, verify_cost))
         axes.plot(shares, most, color=colour, linestyle=dash, label=f"all of K = {count} accepted")
     for (name, (share, gain)), marker in zip(marks.items(), "ovDs", strict=False):

@@ -84,6 +84,8 @@ except NotImplementedError:
 #
 # `index_new` is called once a round, when the text has grown. It writes into `index` what the new tokens make known,
 # and returns nothing. An n-gram is known once a token follows it. Do not write again what earlier rounds wrote.
+#
+# The check lets a text grow in chunks: `[[1, 2], [3]]` means a call with the text `[1, 2]`, then one with `[1, 2, 3]`.
 
 
 # %%

@@ -13,6 +13,7 @@ from specdec_course.checks import find_exercise, find_question
 from specdec_course.checks.judge import judge
 from specdec_course.checks.laws import draw as inverse
 from specdec_course.checks.observe import observe
+from specdec_course.method_figures import report
 from specdec_ref.acceptance import Verification, verify_chain
 from specdec_ref.decode import collect, generate, speculate
 from specdec_ref.drafters import LayerChoice, LayerSkipDrafter, NgramDrafter
@@ -157,6 +158,21 @@ def test_with_one_layer_of_thirty_left_out_drafts_that_are_never_refused_gain_ne
     assert float(speedup(1.0, 3, share, 1.1)) < 1 < float(speedup(1.0, 5, share, 1.1)) < 1.01
     assert float(speedup(1.0, 1000, share, 1.1)) < 1 / share < 1.03
     assert max(float(speedup(0.95, count, share, 1.1)) for count in range(1, 30)) < 1
+
+
+def test_the_recorded_run_is_as_the_lesson_reads_it():
+    drafters = report()["drafters"]
+    ngram, skip, model = (drafters[name]["suites"] for name in ("ngram", "layer-skip", "model"))
+    assert all(ngram[suite]["speedup"] > 1 > skip[suite]["speedup"] for suite in ngram)
+    assert max(ngram, key=lambda suite: ngram[suite]["speedup"]) == "code-edit"
+    assert skip["all"]["emitted_per_round"] > ngram["all"]["emitted_per_round"]
+    assert skip["all"]["draft_step_ms"] > 0.9 * skip["all"]["verify_ms"]
+    assert model["all"]["speedup"] > ngram["all"]["speedup"]
+    assert [drafters[name]["extra_memory_bytes"] > 0 for name in ("model", "ngram", "layer-skip")] == [
+        True,
+        False,
+        False,
+    ]
 
 
 def test_tiny_stories_are_those_of_plain_decoding_for_both_drafters():

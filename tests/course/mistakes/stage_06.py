@@ -119,7 +119,6 @@ def one_size(text, limit, max_ngram):
 
 
 def no_overlap(text, limit, max_ngram):
-    """Right too: where a longer match overlaps its suffix, a shorter one that does not leads to the same place."""
     for n in range(max_ngram, 0, -1):
         for place in range(len(text) - 2 * n, -1, -1):
             if text[place : place + n] == text[len(text) - n :]:
@@ -682,6 +681,7 @@ MUTANTS = {
         "the oldest match instead of the newest": [oldest],
         "the shortest match instead of the longest": [shortest, single_tokens],
         "only the longest n is tried": [one_size],
+        "matches that overlap the suffix are passed over": [no_overlap],
         "the matched tokens are copied, not what follows": [copies_the_match],
         "the first token after the match is left out": [one_further],
         "the limit is not kept": [to_the_end],
@@ -746,7 +746,6 @@ CORRECT = {
         "with a dictionary": with_a_dictionary,
         "with numpy": with_numpy,
         "by extending the last token": by_extending_the_last_token,
-        "without overlaps": no_overlap,
     },
     "6.2": {"by position": by_position, "by size": by_size, "with update": with_update, "newest first": newest_first},
     "6.3": {
