@@ -604,6 +604,10 @@ for name in ("eagle", "eagle-tree"):
     per_round[name] = sum(map(len, collect(rounds))) / row_rounds
     print(f"{name}: {per_round[name]:.2f} tokens a round, the same text as plain: {collect(rounds) == answers}")
 
+# %% [markdown]
+# And here is one round of a tree by the head *you* trained, with its words. It is one in which a second choice was
+# right, if there was one: a chain would have had nothing accepted.
+
 # %% tags=["nbval-ignore-output"]
 trained_rounds = speculate(
     target, EagleDrafter(mine.head, TREE), [openings[1]], GREEDY, num_draft_tokens=3, max_new_tokens=40

@@ -5,11 +5,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import torch
 
 from specdec_course.checks.exercise import ANY, Case, Choice, Exercise, Made, Mistake, Question
+from specdec_course.checks.plain import Plain, array, show
+from specdec_course.checks.replay import Picture
 
 VOCAB, WIDTH = 9, 4
 _KNOWS, _HEAD = "Why is a feature easier to predict than a token?", "What does the head read?"
@@ -387,6 +390,32 @@ def _kept_own(drafted: int, accepted: int) -> int:
     return min(accepted, max(0, drafted - 1))
 
 
+def _replay_after(arguments: dict[str, Plain], seen: Plain, expected: Plain) -> Picture:
+    """Return both clean-ups as lines, with each feature called by where it comes from."""
+    shown = ("last_token", "draft_tokens", "num_accepted", "next_token")
+    rows = {
+        tuple(row.round(6)): f"{kind} feature {place}"
+        for name, kind in (("own_features", "own"), ("target_features", "the target's"))
+        for place, row in enumerate(array(arguments[name]).reshape(-1, WIDTH))
+    }
+    lines = [", ".join(f"{name} = {show(arguments[name])}" for name in shown)]
+    return Picture(lines=[*lines, f"right: {_clean_up(expected, rows)}", f"yours: {_clean_up(seen, rows)}"])
+
+
+def _clean_up(observed: Plain, rows: dict[tuple[float, ...], str]) -> str:
+    """Return "forget 2, then read (the target's feature 0; 4), ..." for what a clean-up gave."""
+    if observed["error"]:
+        return f"{observed['error']['type']}: {observed['error']['message']}"
+    items = observed["value"].get("items", {})
+    parts = [items.get(name, {}) for name in ("forget", "features", "tokens")] if isinstance(items, dict) else [{}]
+    if [part.get("kind") for part in parts] != ["int", "tensor", "list"] or parts[1]["shape"][1:] != [WIDTH]:
+        return show(observed["value"])
+    features = [rows.get(tuple(row.round(6)), "another feature") for row in array(parts[1])]
+    tokens = [show(token) for token in parts[2]["items"]]
+    pairs = ", ".join(f"({feature}; {token})" for feature, token in zip_longest(features, tokens, fillvalue="nothing"))
+    return f"forget {show(parts[0])}, then read {pairs or 'nothing'}"
+
+
 AFTER_ROUND = Exercise(
     id="8.3",
     function="after_round",
@@ -407,6 +436,7 @@ AFTER_ROUND = Exercise(
     ),
     cases=_after_cases,
     reference=_after(),
+    replay=_replay_after,
     mistakes=(
         Mistake(
             "after an empty draft a negative number is forgotten",
@@ -427,7 +457,7 @@ AFTER_ROUND = Exercise(
                 start=_kept_own,
             ),
             "The TOKENS were right, the features in those pairs are still the head's own guesses. The target has "
-            "computed the true ones meanwhile, for nothing. Forget all K - 1 pairs, and read them again.",
+            "computed the true ones meanwhile, at no extra cost. Forget all K - 1 pairs, and read them again.",
             early=True,
         ),
         Mistake(

@@ -16,6 +16,7 @@ from specdec_course.building.products import ROOT
 from specdec_course.checks import find_exercise, find_question
 from specdec_course.checks.judge import judge
 from specdec_course.checks.observe import observe
+from specdec_course.checks.replay import picture_of
 from specdec_course.checks.stage_08 import ToyHead
 from specdec_course.eagle_training import along, read_stories, train_head
 from specdec_ref import law
@@ -221,6 +222,20 @@ def test_the_toy_head_reads_pairs_one_by_one_as_it_reads_them_together():
     assert together.pairs == apart.pairs
     with pytest.raises(ValueError, match="a row a token"):
         together.read(features, tokens[:2])
+
+
+def test_the_replay_of_a_clean_up_names_each_feature_by_where_it_comes_from():
+    def keeps_own(last_token, draft_tokens, num_accepted, next_token, own_features, target_features):
+        features = torch.cat([own_features[:num_accepted], target_features[num_accepted : num_accepted + 1]])
+        forget, tokens = max(0, len(draft_tokens) - 1), [*draft_tokens[:num_accepted], next_token]
+        return {"forget": forget, "features": features, "tokens": tokens}
+
+    exercise = find_exercise("8.3")
+    picture = picture_of(exercise, judge(exercise, observe(exercise, keeps_own)))
+    assert re.fullmatch(r"right: forget \d, then read \(the target's feature 0; \d\).*", picture.lines[1])
+    assert "own feature 0" in picture.lines[2]
+    broken = picture_of(exercise, judge(exercise, observe(exercise, lambda *arguments: 1 / 0)))
+    assert broken.lines[2] == "yours: ZeroDivisionError: division by zero"
 
 
 # --- the lesson's numbers
