@@ -230,7 +230,7 @@ for lookbehind in (0, 1, 10):
 print(f"cut at once:    {len(draft.encode(story.encode()))} tokens")
 
 # %% [markdown]
-# Same letters, worse guesses: nearly twice the surprise. Where a word was cut oddly, the draft model is at a loss.
+# Same letters, worse guesses: twice the surprise. Where a word was cut oddly, the draft model is at a loss.
 #
 # The remedy: **encode a few tokens again**, those just before the new text. transformers calls their number
 # `target_lookbehind`; 10 is its default and ours. Then join the result to what the draft model has read already. But
@@ -337,7 +337,8 @@ print(f"borders where a token begins: {borders}; the rest alone is cut the same:
 
 # %% [markdown]
 # Always the same. For byte-level BPE this is no accident: it merges neighbours, and where no token crossed the border
-# no merge did. The left side had no say.
+# no merge did. The left side had no say. (The rules that split a text into words before that look at neighbours too, so
+# there may be rare exceptions.)
 #
 # So why look behind on this side at all? First, because one must know *whether* a token lies across. Second, because
 # half characters are completed that way. And third, because not every tokenizer is so kind. Llama 2's and others of the
@@ -636,6 +637,9 @@ except ValueError as error:
     print(str(error).partition(" Please")[0])
 
 # %% [markdown]
+# Beware: it compares the *sizes* of the vocabularies. Of two models with equally many tokens it believes that they
+# share a tokenizer, and takes ids for ids.
+#
 # With both tokenizers it works. Greedy calls re-encode the text; sampled calls (`do_sample=True`) take the shared
 # tokens, as of version 4.50. Which of the two it does is not a setting: it follows from `do_sample`. Do we write the
 # same?

@@ -547,11 +547,13 @@ def after_longest_run(before: Sequence[str], joined: Sequence[str]) -> list[str]
 
 def _lines_of_translate(arguments: dict[str, Plain], seen: Plain, expected: Plain) -> Picture:
     window, written = (str(arguments[name]["value"]) for name in ("window", "written"))
+    joined, border = TARGET_TOY.encode(window + written), len(window)
+    bars_before = sum(start <= border for start in starts_of(joined))
     return Picture(
         lines=[
             f"the text ends with {window!r}, the draft wrote {written!r}",
-            f"encoded together: {_bars(TARGET_TOY.encode(window + written))}",
-            f"the border:        {' ' * len(window)}^",
+            f"encoded together: {_bars(joined)}",
+            f"first new letter: {' ' * (border + bars_before)}^",
             f"right:            {_strip(expected['value'])}",
             f"yours:            {_outcome(seen)}",
         ]
@@ -601,8 +603,9 @@ TRANSLATE = Exercise(
         Mistake(
             "joined behind the longest run of equal tokens",
             lambda window, written, encode: after_longest_run(encode(window), encode(window + written)),
-            "A draft that repeats what stands before it has the same run of tokens again, further on, and what lies "
-            "between is lost. Where the window ends is known in letters: nothing needs to be searched for.",
+            "With more text behind it the window's last token may be cut otherwise; then the run ends too early, or lies "
+            "in a draft that repeats the text, and letters are lost. Where the window ends is known in letters: nothing "
+            "needs to be searched for.",
         ),
         Mistake(
             "the token across the border is drafted",

@@ -9,6 +9,7 @@ from matplotlib import pyplot as plt
 
 from specdec_course import tokenizer_figures as figures
 from specdec_course.building.products import ROOT
+from specdec_course.by_heart import by_heart_lm
 from specdec_course.checks import find_exercise, find_question
 from specdec_course.checks.exercise import Case
 from specdec_course.checks.judge import judge
@@ -17,7 +18,7 @@ from specdec_course.checks.replay import picture_of
 from specdec_course.checks.stage_10 import DRAFT_TOY, TARGET_TOY
 from specdec_course.translated_drafts import Pieces, TranslatedDrafts
 from specdec_ref.decode import collect, generate, speculate
-from specdec_ref.drafters import ReencodingDrafter, SharedTokensDrafter
+from specdec_ref.drafters import ModelDrafter, ReencodingDrafter, SharedTokensDrafter
 from specdec_ref.drafters.two_tokenizers import Bridge
 from specdec_ref.law import sampled_drafts, speculative_law, target_law
 from specdec_ref.rows import Stop
@@ -166,6 +167,30 @@ def test_the_learner_s_bridge_serves_one_text_at_a_time():
         speculate(target, my_bridge(), prompts()[:2], GREEDY)
 
 
+# --- models that know a text by heart
+
+
+def test_a_model_that_knows_a_text_by_heart_writes_it_with_and_without_a_draft():
+    text = [3, 1, 4, 1, 5, 9, 2, 6]
+    lm = by_heart_lm(text, 10)
+    assert collect(generate(lm, [text[:2]], GREEDY, max_new_tokens=6)) == [text[2:]]
+    rounds = list(speculate(lm, ModelDrafter(lm), [text[:2]], GREEDY, num_draft_tokens=3, max_new_tokens=6))
+    assert collect(rounds) == [text[2:]]
+    assert accepted_share(rounds) == 1
+
+
+@pytest.mark.parametrize("kind", [ReencodingDrafter, SharedTokensDrafter])
+def test_between_two_models_that_know_one_text_little_is_lost(kind):
+    """As in the lesson, between the two small tokenizers of these tests."""
+    theirs, own = spellings()
+    ids, mine = theirs.encode(WORDS.encode()), [*own.prefix, *own.encode(WORDS.encode())]
+    drafter = kind(by_heart_lm(mine, len(own.bytes)), *reversed(tokenizers()))
+    target, budget = by_heart_lm(ids, len(theirs.bytes)), len(ids) - 3
+    rounds = list(speculate(target, drafter, [ids[:3]], GREEDY, num_draft_tokens=4, max_new_tokens=budget))
+    assert collect(rounds) == [ids[3:]]
+    assert sum(sum(one.num_accepted) for one in rounds) > 0
+
+
 # --- the toy tokenizers of the checks
 
 
@@ -231,6 +256,26 @@ def test_no_case_of_the_bridge_can_be_told_right_without_its_window():
 def not_at_a_start(case: Case) -> bool:
     begin = len("".join(case["own"])) - len(case["window"])
     return begin not in {len("".join(case["own"][:i])) for i in range(len(case["own"]) + 1)}
+
+
+def test_the_numbers_of_the_lesson_s_example_come_out_of_the_solution():
+    p = torch.tensor([0.35, 0.25, 0.05, 0.15, 0.20], dtype=torch.float64)
+    draft = torch.tensor([0.25, 0.20, 0.05, 0.10, 0.40], dtype=torch.float64)  # fox, owl, bear, sat, hedgehog
+    q = MINE["restrict_law"](draft, [0, 1, 3, 4, -1], 5)
+    assert q.tolist() == pytest.approx([0.25 / 0.6, 0.2 / 0.6, 0.0, 0.05 / 0.6, 0.1 / 0.6])
+    assert float(torch.minimum(p, q).sum()) == pytest.approx(0.85)
+    assert float(p[q > 0].sum()) == pytest.approx(0.95)
+
+
+def test_the_exercise_s_own_example_is_right():
+    assert MINE["rejoin"]([" the", " squ"], " squ", "irrel", DRAFT_TOY.encode) == [" the", " squirrel"]
+    for held, split in {
+        b"hi": ("hi", []),
+        b"a\xc3": ("a", [0xC3]),
+        b"a\xc3\xbc": ("aü", []),
+        b"a\xff": ("a\ufffd", []),
+    }.items():
+        assert MINE["whole_characters"](list(held)) == split
 
 
 # --- figures
