@@ -369,7 +369,7 @@ def _strip(plain: Plain) -> str:
 
 
 def _bars(pieces: Sequence[str]) -> str:
-    return "|" + "".join(f"{piece}|" for piece in pieces)
+    return "|" + "".join(f"{piece}|" for piece in pieces) if pieces else "(nothing)"
 
 
 def _outcome(observed: Plain) -> str:
@@ -603,9 +603,9 @@ TRANSLATE = Exercise(
         Mistake(
             "joined behind the longest run of equal tokens",
             lambda window, written, encode: after_longest_run(encode(window), encode(window + written)),
-            "With more text behind it the window's last token may be cut otherwise; then the run ends too early, or lies "
-            "in a draft that repeats the text, and letters are lost. Where the window ends is known in letters: nothing "
-            "needs to be searched for.",
+            "With more text behind it the window's last token may be cut otherwise; then the run ends too early, or "
+            "lies in a draft that repeats the text, and letters are lost. Where the window ends is known in letters: "
+            "nothing needs to be searched for.",
         ),
         Mistake(
             "the token across the border is drafted",
