@@ -453,7 +453,32 @@ def _walk_cases(seed: int) -> Sequence[Case]:
     for number in range(14):
         tree = (_COUSINS, _DEEP)[number % 2]
         aims.append((tree, torch.randint(0, 4, (3 + number % 2,), generator=source).tolist()))
-    return [_aimed(tree, tokens, source) for tree, tokens in aims]
+    cases = [_aimed(tree, tokens, source) for tree, tokens in aims]
+    return [*cases, _sharp(_COUSINS, [2, 0, 1]), _sharp(_COUSINS, [1, 3, 2]), _sharp(_DEEP, [3, 2, 0, 2])]
+
+
+def _sharp(tree: _Tree, wanted: list[int]) -> Case:
+    """Each law on the way is sure of the token wanted there, and all others of token 3: a wrong row always shows."""
+    tokens, parents = tree
+    laws, place = torch.full((len(tokens) + 1, 4), 0.05, dtype=torch.float64), -1
+    sure = [3] * len(laws)
+    for token in wanted:
+        sure[place + 1] = token
+        place = next((n for n in range(len(tokens)) if parents[n] == place and tokens[n] == token), place)
+    laws[range(len(laws)), sure] = 0.85
+    return _walk(tree, laws, [0.3 + 0.1 * depth for depth in range(len(wanted))])
+
+
+def _walk(tree: _Tree, laws: torch.Tensor, numbers: list[float]) -> Case:
+    return Case(
+        {
+            "target_probs": laws,
+            "draft_tokens": list(tree[0]),
+            "parents": list(tree[1]),
+            "uniforms": torch.tensor(numbers, dtype=torch.float64),
+            "draw": Made(functools.partial(_itself, draw), "draw"),
+        }
+    )
 
 
 def _aimed(tree: _Tree, wanted: list[int], source: torch.Generator) -> Case:
@@ -470,15 +495,7 @@ def _aimed(tree: _Tree, wanted: list[int], source: torch.Generator) -> Case:
             numbers += torch.rand(len(wanted) - len(numbers), generator=source, dtype=torch.float64).tolist()
             break
         place = child
-    return Case(
-        {
-            "target_probs": laws,
-            "draft_tokens": list(tokens),
-            "parents": list(parents),
-            "uniforms": torch.tensor(numbers, dtype=torch.float64),
-            "draw": Made(functools.partial(_itself, draw), "draw"),
-        }
-    )
+    return _walk(tree, laws, numbers)
 
 
 def _drive_walk(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
