@@ -476,4 +476,4 @@ progress()
 #
 # You have a complete, exact speculative decoder, and it is yours. Whether it is also *faster* on your machine is
 # another question: the draft's passes and the wider pass of the target are on the bill. Run `python3 course.py demo` to
-# see such a bill. The next stage is about it: when speculation pays, and how to measure that honestly.
+# see such a bill. Stage 05 is about it: when speculation pays, and how to measure that honestly.

@@ -439,7 +439,7 @@ except ValueError as error:
 # %% [markdown]
 # The same text from two implementations that share no decoding code. One run of 12 tokens is no benchmark: the lengths
 # of the drafts differ (transformers adapts them), and a busy machine moves both numbers. How to measure honestly is the
-# subject of the next stage.
+# subject of stage 05, `when_it_pays`.
 #
 # ## How exact is exact?
 #

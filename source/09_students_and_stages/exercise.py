@@ -424,7 +424,7 @@ quiz("9.c")
 #
 # You can teach a draft and put drafts in stages. All models so far shared one tokenizer, since token ids are compared.
 # What if the small model that you trust was made for another vocabulary? That is stage 10:
-# `notebooks/10_different_tokenizers.ipynb`.
+# `notebooks/10_other_tokenizers.ipynb`.
 
 # %% tags=["nbval-ignore-output"]
 progress()

@@ -13,7 +13,7 @@ from nbgrader.validator import Validator
 
 from specdec_course.building import stored
 from specdec_course.building.notebooks import make_notebook
-from specdec_course.building.products import products, strays
+from specdec_course.building.products import ROOT, products, strays
 from specdec_course.building.up_to_date import difference
 from specdec_course.checks import all_exercises
 
@@ -72,6 +72,14 @@ def test_most_cells_that_show_something_are_compared(product):
 def test_cell_ids_are_unique_over_the_course():
     ids = [cell["id"] for product in ALL if product.kind != "solution" for cell in read(product).cells]
     assert len(set(ids)) == len(ids)
+
+
+@each("lesson", "exercise", "solution")
+def test_every_file_of_the_course_that_a_text_names_is_there(product):
+    text = "\n".join(cell.source for cell in read(product).cells)
+    named = re.findall(r"`((?:notebooks|exercises|solutions|models|source|specdec_ref|docs|data)/[\w./-]+)`", text)
+    missing = [name for name in named if not (ROOT / name).exists() and not (ROOT / f"{name}.ipynb").exists()]
+    assert not missing
 
 
 @each("lesson", "solution")
