@@ -358,8 +358,8 @@ quiz("5.d")
 #
 # You can say when speculation pays, and when it does not. The map shows what is left. The drafter of this course so far
 # is a smaller model, or a copy of the text. There are others, and each changes one term of the bill: a better α, a
-# cheaper T_d, or a T_v that checks several guesses at once. Stages 06 to 10 build them; they need not be taken in order.
-# Begin with `notebooks/06_no_second_model.ipynb`.
+# cheaper T_d, or a T_v that checks several guesses at once. Stages 06 to 10 build them. They need not be taken in
+# order; `notebooks/06_no_second_model.ipynb` is the first.
 
 # %% tags=["nbval-ignore-output"]
 progress()
