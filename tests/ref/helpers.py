@@ -75,6 +75,7 @@ def tiny_model(name: str, seed: int = 0, dtype: torch.dtype = torch.float64, **c
 
 
 @functools.cache
+@torch.inference_mode(False)  # it outlives its first caller, who may be in that mode: then no gradient could ever pass
 def tiny_lm(name: str = "llama", seed: int = 0, **changes: object) -> CachedLM:
     """A `CachedLM` over a tiny random float64 model; the same object for the same arguments."""
     return CachedLM(tiny_model(name, seed, **changes), name=name)
@@ -86,6 +87,7 @@ def random_table(vocab: int = 5, seed: int = 0, scale: float = 1.5, dtype: torch
 
 
 @functools.cache
+@torch.inference_mode(False)
 def random_table_lm(vocab: int = 5, seed: int = 0, max_length: int = 4096) -> CachedLM:
     """A table model with random laws; the same object for the same arguments."""
     return table_lm(random_table(vocab, seed), max_length, name=f"table {seed}")
