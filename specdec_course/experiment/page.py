@@ -133,7 +133,8 @@ def table(caption: str, columns: Sequence[Column], cells: Sequence[Measured]) ->
 
 
 def _drafter(settings: dict[str, Any]) -> str:
-    return settings["draft"] if settings["drafter"] == "model" else "n-gram matches"
+    names = {"model": settings["draft"], "ngram": "n-gram matches"}
+    return names.get(settings["drafter"], settings["drafter"])
 
 
 def _figure(drawn: tuple[Any, str]) -> str:

@@ -418,3 +418,10 @@ def test_the_command_refuses_bad_input_in_one_line(tmp_path):
         found = CliRunner().invoke(build_app(), ["experiment", "--out", str(tmp_path / "x"), *wrong])
         assert found.exit_code == 1
         assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(("drafter", "words"), [("model", "small"), ("ngram", "n-gram matches"), ("eagle", "eagle")])
+def test_the_page_names_who_drafted(drafter, words):
+    from specdec_course.experiment.page import _drafter
+
+    assert _drafter({"drafter": drafter, "draft": "small"}) == words
