@@ -10,7 +10,7 @@ from matplotlib import pyplot as plt
 
 from specdec_course import economics_figures as figures
 from specdec_course.building.products import ROOT
-from specdec_course.checks import find_exercise, find_question
+from specdec_course.checks import find_exercise
 from specdec_course.checks.judge import judge
 from specdec_course.checks.observe import observe
 from specdec_course.widgets import economics as explorer
@@ -109,28 +109,6 @@ def test_the_solution_reads_an_experiment_by_totals_and_keeps_the_prompt_apart(s
 
 
 # --- words
-
-
-def test_every_section_that_a_message_names_is_a_heading_of_the_lesson():
-    headings = set(re.findall(r"^# #+ (.+)$", (FOLDER / "lesson.py").read_text(encoding="utf-8"), re.MULTILINE))
-    for name in EXERCISES:
-        exercise = find_exercise(name)
-        sections = {exercise.section, *(mistake.section for mistake in exercise.mistakes if mistake.section)}
-        assert sections <= headings, sections - headings
-
-
-def test_the_table_of_exercises_says_what_the_checks_say():
-    for name in EXERCISES:
-        one = find_exercise(name)
-        assert f"| {name} {one.title} | {one.points} | {one.difficulty} of 5 | {one.minutes} |" in TEXT
-        assert f"## {name} {one.title}" in TEXT
-        assert f"*{one.points} points, difficulty {one.difficulty} of 5, {one.minutes} minutes*" in TEXT
-
-
-def test_every_concept_check_is_asked_and_explains_every_choice():
-    for name in ("5.a", "5.b", "5.c", "5.d"):
-        assert f'quiz("{name}")' in TEXT
-        assert all(len(choice.explanation) > 20 for choice in find_question(name).choices)
 
 
 def test_the_written_recommendation_has_four_points_a_rubric_and_an_answer_with_the_numbers_of_the_records(service):

@@ -3,7 +3,6 @@
 import itertools
 import json
 import random
-import re
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from matplotlib import pyplot as plt
 
 from specdec_course import tree_figures as figures
 from specdec_course.building.products import ROOT
-from specdec_course.checks import find_exercise, find_question
+from specdec_course.checks import find_exercise
 from specdec_course.checks.judge import judge
 from specdec_course.checks.observe import observe
 from specdec_course.checks.replay import picture_of
@@ -190,30 +189,6 @@ def test_no_other_tree_of_as_many_nodes_is_expected_to_bring_more_than_the_solut
         assert expected == pytest.approx(most)
         assert figures.likeliest_tree(chances, count) == paths
         assert figures.worth_of(paths, chances) == pytest.approx(expected)
-
-
-# --- words
-
-
-def test_every_section_that_a_message_names_is_a_heading_of_the_lesson():
-    headings = set(re.findall(r"^# #+ (.+)$", (FOLDER / "lesson.py").read_text(encoding="utf-8"), re.MULTILINE))
-    for name in EXERCISES:
-        exercise = find_exercise(name)
-        sections = {exercise.section, *(mistake.section for mistake in exercise.mistakes if mistake.section)}
-        assert sections <= headings, sections - headings
-
-
-def test_the_table_of_exercises_says_what_the_checks_say():
-    for name in EXERCISES:
-        one = find_exercise(name)
-        assert f"| {name} {one.title} | {one.points} | {one.difficulty} of 5 | {one.minutes} |" in TEXT
-        assert f"## {name} {one.title}" in TEXT
-
-
-def test_every_concept_check_is_asked_and_explains_every_choice():
-    for name in ("7.a", "7.b", "7.c", "7.d"):
-        assert f'quiz("{name}")' in TEXT
-        assert all(len(choice.explanation) > 20 for choice in find_question(name).choices)
 
 
 def failing(name, function):

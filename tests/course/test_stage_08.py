@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from specdec_course import eagle_figures as figures
 from specdec_course.building.products import ROOT
-from specdec_course.checks import find_exercise, find_question
+from specdec_course.checks import find_exercise
 from specdec_course.checks.judge import judge
 from specdec_course.checks.observe import observe
 from specdec_course.checks.replay import picture_of
@@ -277,31 +277,6 @@ def test_hits_along_an_answer_are_those_of_drafting_from_each_of_its_places(tiny
     assert found[0]["hit"] == pytest.approx(sum(firsts) / 16)
     assert found[0]["fresh"] == pytest.approx(found[0]["hit"])  # the first token reads true features anyway
     assert all(one["away"] > 0 for one in found)
-
-
-# --- words
-
-
-def test_every_section_that_a_message_names_is_a_heading_of_the_lesson():
-    headings = set(re.findall(r"^# #+ (.+)$", LESSON, re.MULTILINE))
-    for name in EXERCISES:
-        exercise = find_exercise(name)
-        sections = {exercise.section, *(mistake.section for mistake in exercise.mistakes if mistake.section)}
-        assert sections <= headings, sections - headings
-
-
-def test_the_table_of_exercises_says_what_the_checks_say():
-    for name in EXERCISES:
-        one = find_exercise(name)
-        assert f"| {name} {one.title} | {one.points} | {one.difficulty} of 5 | {one.minutes} |" in TEXT
-        assert f"## {name} {one.title}" in TEXT
-        assert f"*{one.points} points, difficulty {one.difficulty} of 5, {one.minutes} minutes.*" in TEXT
-
-
-def test_every_concept_check_is_asked_and_explains_every_choice():
-    for name in ("8.a", "8.b", "8.c"):
-        assert f'quiz("{name}")' in TEXT
-        assert all(len(choice.explanation) > 20 for choice in find_question(name).choices)
 
 
 # --- figures

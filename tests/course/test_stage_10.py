@@ -10,7 +10,7 @@ from matplotlib import pyplot as plt
 from specdec_course import tokenizer_figures as figures
 from specdec_course.building.products import ROOT
 from specdec_course.by_heart import by_heart_lm
-from specdec_course.checks import find_exercise, find_question
+from specdec_course.checks import find_exercise
 from specdec_course.checks.exercise import Case
 from specdec_course.checks.judge import judge
 from specdec_course.checks.observe import observe
@@ -216,28 +216,6 @@ def test_a_failed_bridge_is_replayed_as_strips():
 
 
 # --- words
-
-
-def test_every_section_that_a_message_names_is_a_heading_of_the_lesson():
-    headings = set(re.findall(r"^# #+ (.+)$", LESSON, re.MULTILINE))
-    for name in EXERCISES:
-        exercise = find_exercise(name)
-        sections = {exercise.section, *(mistake.section for mistake in exercise.mistakes if mistake.section)}
-        assert sections <= headings, sections - headings
-
-
-def test_the_table_of_exercises_says_what_the_checks_say():
-    for name in EXERCISES:
-        one = find_exercise(name)
-        assert f"| {name} {one.title} | {one.points} | {one.difficulty} of 5 | {one.minutes} |" in TEXT
-        assert f"## {name} {one.title}" in TEXT
-        assert f"*{one.points} points, difficulty {one.difficulty} of 5, {one.minutes} minutes.*" in TEXT
-
-
-def test_every_concept_check_is_asked_and_explains_every_choice():
-    for name in ("10.a", "10.b", "10.c", "10.d"):
-        assert f'quiz("{name}")' in TEXT
-        assert all(len(choice.explanation) > 20 for choice in find_question(name).choices)
 
 
 def test_no_case_of_the_bridge_can_be_told_right_without_its_window():
