@@ -25,7 +25,7 @@ train drafts on. The text is the model's: it is often wrong, sometimes nonsense,
 - **Sampling**: a third of the prompts each is answered greedily, at temperature 0.7 and at temperature 1, with no other
   filter. The temperature, the seed of the luck and the split are functions of the prompt alone. An answer ends with the
   end-of-text token, which is kept, or after {max_new_tokens} tokens.
-- **Command**: `specdec train corpus --tokens {goal}{options}`, then `specdec train corpus --export{options}`. It can be
+- **Command**: {command}. It can be
   stopped and started again. The same command gives the same text up to the rounding of {dtype}: another processor or
   another batch may turn a token, and with it the rest of that answer.
 
@@ -69,9 +69,7 @@ def card(train: Corpus, held_out: Corpus, recipe: dict[str, object], seed: int) 
     return _CARD.format(
         answers=len(lengths),
         tokens=tokens,
-        goal=tokens // 10_000 * 10_000,
-        options=(f" --seed {seed}" if seed else "")
-        + (f" --dtype {recipe['dtype']}" if recipe["dtype"] != "float32" else ""),
+        command=_command(tokens // 10_000 * 10_000, str(recipe["dtype"]), seed),
         laws_mb=tokens * 64 / 1e6,
         kinds="\n".join(
             f"| {kind} | {len(found):,} | {found.sum():,} | {found.mean():.0f} |"
@@ -87,9 +85,23 @@ def card(train: Corpus, held_out: Corpus, recipe: dict[str, object], seed: int) 
         held_out_row=_row(held_out),
         model_sha256=recipe["model_sha256"],
         dtype=recipe["dtype"],
-        arithmetic="float32" if recipe["dtype"] == "float32" else f"{recipe['dtype']} (the output layer in float32)",
+        arithmetic={
+            "float32": "float32",
+            "bfloat16": "bfloat16 (the output layer in float32)",
+            "bfloat16 and float32": "partly in bfloat16 (the output layer in float32) and partly in float32",
+        }[str(recipe["dtype"])],
         max_new_tokens=cap,
     )
+
+
+def _command(goal: int, dtype: str, seed: int) -> str:
+    options = f" --seed {seed}" if seed else ""
+    if dtype == "bfloat16":
+        options += " --dtype bfloat16"
+    if dtype != "bfloat16 and float32":
+        return f"`specdec train corpus --tokens {goal}{options}`, then `specdec train corpus --export{options}`"
+    first, more = f"specdec train corpus{options} --dtype bfloat16", f"specdec train corpus{options} --extend"
+    return f"`{first}` and its `--export`; later `{more} --tokens {goal}` and `{more} --export`"
 
 
 def _row(half: Corpus) -> str:

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
 from specdec_course.corpus_card import card
-from specdec_ref import store
+from specdec_ref import kernels, store
 from specdec_ref.model import CachedLM
 from specdec_ref.training import corpus
 from specdec_ref.training.answering import TOP, Pass, Question, answer_all, laws
@@ -45,6 +45,9 @@ class TeacherText:
         Threads of torch; None leaves them as they are.
     dtype : str
         Of the target's arithmetic: "bfloat16" is several times as fast where the processor has matrix units for it.
+    extend : bool
+        Go on from the ids in the repository: their prompts are not asked again, their tokens count towards the goal,
+        and `export` keeps them.
     part, parts : int
         With `parts` programs at work on one folder, each answers every `parts`-th prompt, from `part` on (counted from
         0), and writes its share of the tokens.
@@ -60,16 +63,23 @@ class TeacherText:
     dtype: str = "float32"
     part: int = 0
     parts: int = 1
+    extend: bool = False
 
     def write(self, num_tokens: int) -> None:
-        """Answer prompts until the shards hold `num_tokens` tokens of answers, or every prompt is answered."""
+        """Answer prompts until there are `num_tokens` tokens of answers, or every prompt is answered."""
         shards = self._open_shards()
+        answered = set(shards.finished)
+        if self.extend:
+            ids, _ = corpus.load(self._ids_paths())
+            elsewhere = ~np.isin(ids.prompt_ids, list(shards.finished))
+            answered |= set(ids.prompt_ids.tolist())
+            num_tokens -= int(ids.lengths[elsewhere].sum())
+        num_tokens = -(-max(num_tokens, 0) // self.parts)  # the share of this program
         lm, tokenizer = load_target(self.threads, self.dtype)
         ours = all_prompts(self.seed)[self.part :: self.parts]
-        new = [prompt for prompt in ours if prompt.id not in shards.finished]
-        num_tokens = -(-num_tokens // self.parts)
+        new = [prompt for prompt in ours if prompt.id not in answered]
         with Meter(shards.num_tokens, num_tokens) as meter:
-            meter.say(f"{len(shards.finished):,} answers are there, {len(new):,} prompts are left")
+            meter.say(f"{len(answered):,} answers are there, {len(new):,} prompts are left")
             questions = (Question(prompt, chat(tokenizer, prompt)) for prompt in new)
             passes = answer_all(
                 lm,
@@ -84,15 +94,18 @@ class TeacherText:
     def rebuild(self) -> None:
         """Make the shards from the ids in the repository: the target reads each answer and gives its laws anew.
 
+        Several programs may share this work too: each reads every `parts`-th answer.
+
         Raises
         ------
         ValueError
             If the ids are not there, or another model wrote them.
         """
-        ids, recipe = corpus.load(sorted(self.ids_folder.glob("*.npz")))
+        ids, recipe = corpus.load(self._ids_paths())
         shards = self._open_shards(recipe)
-        lm, _ = load_target(self.threads, str(recipe["dtype"]))
-        left = ids.take([row for row, name in enumerate(ids.prompt_ids.tolist()) if name not in shards.finished])
+        lm, _ = load_target(self.threads, self.dtype)
+        ids = ids.take(range(self.part, len(ids), self.parts))
+        left = ids.take(~np.isin(ids.prompt_ids, list(shards.finished)))
         with Meter(shards.num_tokens, len(ids.tokens)) as meter:
             for piece in left.pieces(self.tokens_per_shard):
                 prompts = [prompt.tolist() for prompt in piece.prompts()]
@@ -106,12 +119,16 @@ class TeacherText:
 
     def export(self) -> list[Path]:
         """Gather the ids of all shards into the repository, with a data card, and return the files."""
-        train, held_out, recipe = corpus.split(corpus.shard_paths(self.shards_folder))
+        kept = self._ids_paths() if self.extend else []
+        train, held_out, recipe = corpus.split([*corpus.shard_paths(self.shards_folder), *kept])
         paths = [self.ids_folder / name for name in ("train.npz", "held-out.npz", "README.md")]
         train.save(paths[0], recipe)
         held_out.save(paths[1], recipe)
         paths[2].write_text(card(train, held_out, recipe, self.seed), encoding="utf-8", newline="\n")
         return paths
+
+    def _ids_paths(self) -> list[Path]:
+        return sorted(self.ids_folder.glob("*.npz"))
 
     def _open_shards(self, recipe: dict[str, object] | None = None) -> corpus.Shards:
         """Open the folder of shards for the target that is here; `recipe` is what the target must be."""
@@ -148,6 +165,8 @@ def load_target(threads: int | None = None, dtype: str = "float32") -> tuple[Cac
         head.weight = torch.nn.Parameter(model.lm_head.weight.detach().float())  # a copy: the embedding stays as it is
         head.register_forward_pre_hook(lambda _, inputs: (inputs[0].float(),))
         model.lm_head = head
+    else:
+        kernels.prepare(model, dtype)
     return CachedLM(model, name="SmolLM2-135M-Instruct"), AutoTokenizer.from_pretrained(folder)
 
 

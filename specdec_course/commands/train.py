@@ -31,6 +31,9 @@ def corpus(
     shard_tokens: Annotated[int, typer.Option(min=1, help="A shard is written each time so many are ready.")] = 20_000,
     export: Annotated[bool, typer.Option("--export", help="Only gather the ids into the repository.")] = False,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Make the wide record again from those ids.")] = False,
+    extend: Annotated[
+        bool, typer.Option("--extend", help="Add to those ids: their prompts are not asked again, their tokens count.")
+    ] = False,
     data: Annotated[
         Path | None, typer.Option(help="Folder of the ids. Default: data/corpus in the repository.")
     ] = None,
@@ -61,6 +64,7 @@ def corpus(
         dtype=dtype,
         part=int(share[1]) - 1,
         parts=int(share[2]),
+        extend=extend,
     )
     stop_gently()
     try:
@@ -96,6 +100,10 @@ def smol_draft(
     negatives: Annotated[
         int, typer.Option(min=0, help="Ids that stand for the rest of the vocabulary; 0 sums over all of it.")
     ] = 4096,
+    dropout: Annotated[float, typer.Option(min=0, max=0.9, help="Share of the activations that is dropped.")] = 0.0,
+    begin_with: Annotated[
+        Path | None, typer.Option(help="Folder of a draft of this shape, whose training goes on.")
+    ] = None,
     save_every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 200,
     look_every: Annotated[int, typer.Option(min=1, help="Steps between looks at held-out text.")] = 500,
     prompts: Annotated[int, typer.Option(min=1, help="Held-out prompts that are decoded at the end.")] = 32,
@@ -121,13 +129,14 @@ def smol_draft(
         learning_rate=learning_rate,
         tv_weight=tv_weight,
         num_negatives=negatives,
+        dropout=dropout,
         save_every=save_every,
         look_every=look_every,
     )
     folder = (out or Path(__file__).parents[2] / "models") / recipes.NAME
     with running(threads) as bars:
         figures = recipes.run(
-            recipes.Recipe(Shape(width, layers, heads, mlp), plan, seed, num_prompts=prompts),
+            recipes.Recipe(Shape(width, layers, heads, mlp), plan, seed, num_prompts=prompts, begin_with=begin_with),
             shards=shards or store.home() / "corpus",
             target_folder=store.smol_folder(),
             work=work or store.home() / "training" / recipes.NAME,

@@ -133,6 +133,8 @@ def from_answers(answers: Sequence[Answer]) -> Corpus:
 def load(paths: Iterable[Path]) -> tuple[Corpus, dict[str, object]]:
     """Read files that one recipe made, in the order given, and return their content as one, with the recipe.
 
+    Only `dtype`, the arithmetic that wrote the text, may differ between the files: then the recipe names both.
+
     Raises
     ------
     ValueError
@@ -147,13 +149,21 @@ def load(paths: Iterable[Path]) -> tuple[Corpus, dict[str, object]]:
         except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
             raise ValueError(f"the corpus file {path} cannot be read ({error}): delete it and try again") from error
         its_recipe = json.loads(str(piece.pop("recipe")))
-        if pieces and its_recipe != recipe:
+        if pieces and not same_text(its_recipe, recipe):
             raise ValueError(f"the corpus file {path} was made by another recipe than the files beside it")
+        if pieces and "dtype" in recipe:
+            names = {*str(recipe["dtype"]).split(" and "), *str(its_recipe["dtype"]).split(" and ")}
+            its_recipe["dtype"] = " and ".join(sorted(names))
         pieces.append(piece)
         recipe = its_recipe
     if not pieces:
         raise ValueError("there is no corpus file to read: run `specdec train corpus` first")
     return Corpus(**{name: np.concatenate([piece[name] for piece in pieces]) for name in _NAMES}), recipe
+
+
+def same_text(one: Mapping[str, object], other: Mapping[str, object]) -> bool:
+    """Tell whether two recipes make the same kind of text: they differ at most in the arithmetic."""
+    return {**one, "dtype": None} == {**other, "dtype": None}
 
 
 def shard_paths(folder: Path) -> list[Path]:
@@ -202,7 +212,7 @@ class Shards:
         self.num_tokens = 0
         if paths := shard_paths(folder):
             held, its_recipe = load(paths)
-            if its_recipe != self.recipe:
+            if not same_text(its_recipe, self.recipe):
                 raise ValueError(
                     f"the folder {folder} holds answers made otherwise ({its_recipe}, not {self.recipe}): "
                     "choose another folder"
@@ -239,13 +249,14 @@ def collect(passes: Iterable[Pass], shards: Shards, tokens_per_shard: int) -> It
     yield shards.num_tokens
 
 
-def split(shards: Sequence[Path]) -> tuple[Corpus, Corpus, dict[str, object]]:
+def split(paths: Sequence[Path]) -> tuple[Corpus, Corpus, dict[str, object]]:
     """Return the narrow record, without laws and in the order of the prompt ids: train, held out, and the recipe.
 
-    It does not depend on how the work was cut into shards.
+    It does not depend on how the work was cut into files. Of two answers to one prompt, the first file's is kept.
     """
-    corpus, recipe = load(shards)
-    corpus = corpus.take(np.argsort(corpus.prompt_ids)).without_laws()
+    corpus, recipe = load(paths)
+    _, firsts = np.unique(corpus.prompt_ids, return_index=True)
+    corpus = corpus.take(firsts).without_laws()
     return corpus.take(~corpus.held_out), corpus.take(corpus.held_out), recipe
 
 

@@ -14,12 +14,14 @@ Acceptance is `sum min(p, q) = 1 - TV(p, q)`, so the total variation, over the s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 from torch.nn import functional
 from transformers import LlamaForCausalLM
 
@@ -106,6 +108,8 @@ class Plan:
         Share of the total variation in the loss.
     num_negatives : int
         Ids drawn to stand for the rest of the vocabulary; 0 sums over all of it.
+    dropout : float
+        See `dropping`.
     save_every, look_every, look_at : int
         Steps between checkpoints and between looks, and how many held-out answers a look reads.
     """
@@ -116,9 +120,30 @@ class Plan:
     weight_decay: float = 0.05
     tv_weight: float = 1.0
     num_negatives: int = 0
+    dropout: float = 0.0
     save_every: int = 200
     look_every: int = 500
     look_at: int = 64
+
+
+@contextmanager
+def dropping(model: LlamaForCausalLM, share: float) -> Iterator[None]:
+    """Let `share` of the numbers that the embedding and each sublayer give be zero in training, at random.
+
+    A text that is read several times is learned by heart sooner than it is understood; noise makes that harder.
+    transformers' Llama has no dropout but in its attention weights.
+    """
+
+    def drop(module: nn.Module, inputs: object, output: torch.Tensor) -> torch.Tensor:
+        return functional.dropout(output, share, training=model.training)
+
+    ends = ("embed_tokens", "o_proj", "down_proj")
+    hooks = [module.register_forward_hook(drop) for name, module in model.named_modules() if name.endswith(ends)]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def distill(
@@ -177,14 +202,16 @@ def distill(
     def loss_of(step: int) -> torch.Tensor:
         # Each step has luck of its own, which does not depend on how often the run was stopped.
         luck = (seed << 32) + step
+        torch.manual_seed(luck)  # of the dropout
         return loss(model, batches[step], tv_weight=plan.tv_weight, num_negatives=plan.num_negatives, seed=luck)
 
-    return train(
-        model,
-        loss_of,
-        schedule,
-        folder,
-        {**recipe, "plan": asdict(plan), "seed": seed, "text": fingerprint(train_corpus)},
-        look=lambda: estimate(model, sample),
-        advance=lambda done, value: tell(folder.name, done, steps, f"loss {value:.3f}"),
-    )
+    with dropping(model, plan.dropout), torch.random.fork_rng(devices=[]):  # the caller's luck is left alone
+        return train(
+            model,
+            loss_of,
+            schedule,
+            folder,
+            {**recipe, "plan": asdict(plan), "seed": seed, "text": fingerprint(train_corpus)},
+            look=lambda: estimate(model, sample),
+            advance=lambda done, value: tell(folder.name, done, steps, f"loss {value:.3f}"),
+        )

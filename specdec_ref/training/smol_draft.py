@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import cast
 
 import torch
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, LlamaForCausalLM
 
 from specdec_ref import store
 from specdec_ref.rows import Stop
@@ -26,13 +26,24 @@ NAME = "smol-draft"
 
 @dataclass(frozen=True)
 class Recipe:
-    """Sizes, plan and seed; and how many held-out prompts are decoded at the end, of how many tokens each."""
+    """How the draft is made.
+
+    Attributes
+    ----------
+    shape, plan, seed : Shape, Plan, int
+        Sizes, and how it is trained.
+    num_prompts, max_new_tokens : int
+        How many held-out prompts are decoded at the end, of how many tokens each.
+    begin_with : Path or None
+        Folder of a draft of the same shape whose training goes on, on other text perhaps; None begins anew.
+    """
 
     shape: Shape = field(default_factory=lambda: Shape(192, layers=2, heads=3, mlp=2048))
     plan: Plan = field(default_factory=lambda: Plan(epochs=8, num_negatives=4096))
     seed: int = 0
     num_prompts: int = 32
     max_new_tokens: int = 96
+    begin_with: Path | None = None
 
 
 def run(
@@ -64,7 +75,8 @@ def run(
     Raises
     ------
     ValueError
-        If the text is missing or was written by another target, or `work` holds another run.
+        If the text is missing or was written by another target, `work` holds another run, or the draft to begin with
+        has another shape.
     """
     text, its_recipe = corpus.load(corpus.shard_paths(shards))
     manifest = store.check_folder(target_folder)
@@ -75,9 +87,7 @@ def run(
     tokenizer = AutoTokenizer.from_pretrained(target_folder)
     target = artefact.load(target_folder)
     model = artefact.new_llama(tokenizer, target.vocab_size, recipe.shape, recipe.seed)
-    with torch.no_grad():
-        theirs = cast(torch.Tensor, target.model.get_input_embeddings().weight)
-        cast(torch.Tensor, model.get_input_embeddings().weight).copy_(principal_components(theirs, recipe.shape.width))
+    begun = _begin(model, recipe, cast(torch.Tensor, target.model.get_input_embeddings().weight))
     distill(
         model,
         learned,
@@ -85,7 +95,7 @@ def run(
         recipe.plan,
         work,
         seed=recipe.seed,
-        recipe={"shape": asdict(recipe.shape), "target": its_recipe["model_sha256"]},
+        recipe={"shape": asdict(recipe.shape), "target": its_recipe["model_sha256"], "begun": begun},
         tell=tell,
     )
     draft = artefact.round_to_half(model, NAME)
@@ -102,8 +112,8 @@ def run(
             f"likeliest tokens at each (`data/corpus`); {len(held_out):,} other answers are held out."
         ),
         recipe=(
-            f"Llama of {recipe.shape}; tied embeddings, begun as the {recipe.shape.width} principal components of "
-            f"the target's; KL to the target's law plus total variation, on answers only; AdamW, cosine; {recipe.plan}."
+            f"Llama of {recipe.shape} with tied embeddings, begun with {begun}; KL to the target's law plus total "
+            f"variation, on answers only; AdamW, cosine; {recipe.plan}."
         ),
         command=command,
         seed=recipe.seed,
@@ -111,6 +121,22 @@ def run(
     )
     artefact.save(model, target_folder, out, card, work / "curve.json")
     return figures
+
+
+def _begin(model: LlamaForCausalLM, recipe: Recipe, target_embedding: torch.Tensor) -> str:
+    """Give the model its first weights, and tell in words what they are."""
+    if recipe.begin_with is None:
+        first = principal_components(target_embedding, recipe.shape.width)
+        with torch.no_grad():
+            cast(torch.Tensor, model.get_input_embeddings().weight).copy_(first)
+        return f"the {recipe.shape.width} principal components of the target's embedding"
+    earlier = artefact.load(recipe.begin_with).model
+    ours, theirs = ({name: value.shape for name, value in one.state_dict().items()} for one in (model, earlier))
+    if ours != theirs:
+        raise ValueError(f"the draft in {recipe.begin_with} is no Llama of {recipe.shape}: it cannot go on as one")
+    model.load_state_dict(earlier.state_dict())
+    files = store.check_folder(recipe.begin_with)["files"]
+    return f"the weights of an earlier draft (SHA-256 {files['model.safetensors']['sha256']})"
 
 
 def principal_components(embedding: torch.Tensor, width: int) -> torch.Tensor:

@@ -467,6 +467,40 @@ def test_two_programs_share_a_folder_and_answer_every_prompt_once(home: Path, tm
     assert len(corpus.load(corpus.shard_paths(folder))[0]) == there
 
 
+def test_more_text_goes_on_from_the_ids_in_the_repository(home: Path, tmp_path: Path):
+    first, more, ids = (tmp_path / name for name in ("first", "more", "ids"))
+    specdec(*SMALL, "--out", first, "--dtype", "bfloat16")
+    specdec("--export", "--out", first, "--data", ids, "--dtype", "bfloat16")
+    before, _ = corpus.load(sorted(ids.glob("*.npz")))
+    for part in ("1/2", "2/2"):
+        specdec(*SMALL, "--tokens", "2500", "--out", more, "--data", ids, "--extend", "--part", part)
+    new, _ = corpus.load(corpus.shard_paths(more))
+    assert not set(new.prompt_ids.tolist()) & set(before.prompt_ids.tolist())
+    assert 2500 <= len(new.tokens) + len(before.tokens) < 2500 + 2 * 8 * 24 * 2
+    specdec("--export", "--out", more, "--data", ids, "--extend")
+    after, recipe = corpus.load(sorted(ids.glob("*.npz")))
+    assert as_texts(after) == as_texts(before) | as_texts(new)
+    assert recipe["dtype"] == "bfloat16 and float32"
+    assert "--extend" in (ids / "README.md").read_text(encoding="utf-8")
+
+    for part in ("1/2", "2/2"):  # the laws of all of it, by two programs, beside the laws that are there
+        specdec("--rebuild", "--out", more, "--data", ids, "--max-new-tokens", "24", "--part", part)
+    rebuilt, _ = corpus.load(corpus.shard_paths(more))
+    assert rebuilt.has_laws
+    assert sorted(rebuilt.prompt_ids.tolist()) == sorted(after.prompt_ids.tolist())
+
+
+def test_files_may_differ_in_the_arithmetic_but_in_nothing_else(table: CachedLM, tmp_path: Path):
+    folder = tmp_path / "text"
+    for number, dtype in enumerate(("float32", "bfloat16", "float32")):
+        shards = corpus.Shards(folder, {**RECIPE, "dtype": dtype})
+        shards.append(corpus.from_answers(answered(table, questions(9)[3 * number : 3 * number + 3])))
+    found, recipe = corpus.load(corpus.shard_paths(folder))
+    assert (len(found), recipe) == (9, {**RECIPE, "dtype": "bfloat16 and float32"})
+    with pytest.raises(ValueError, match="holds answers made otherwise"):
+        corpus.Shards(folder, {"model": "another", "dtype": "float32"})
+
+
 def test_a_request_to_end_is_an_interruption_so_that_what_is_finished_is_kept():
     before = signal.getsignal(signal.SIGTERM)
     stop_gently()

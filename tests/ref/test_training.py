@@ -22,7 +22,7 @@ from specdec_ref.training.answering import Question, answer_all
 from specdec_ref.training.artefact import Shape
 from specdec_ref.training.batches import Batches, hidden_states
 from specdec_ref.training.corpus import Corpus
-from specdec_ref.training.distill import Plan, distill, log_probabilities, loss
+from specdec_ref.training.distill import Plan, distill, dropping, log_probabilities, loss
 from specdec_ref.training.held_out import estimate, measure
 from specdec_ref.training.loop import CHECKPOINT, CURVE, Schedule, train
 from specdec_ref.training.prompts import all_prompts
@@ -316,9 +316,14 @@ def test_distillation_raises_acceptance_as_estimated_and_as_decoded(text: Corpus
     assert np.mean(history.losses[-10:]) < np.mean(history.losses[:10])
 
 
-def run_smol_draft(folder: Path, shards: Path, teacher_folder: Path, tell=quiet) -> dict[str, float | None]:
+RECIPE = smol_draft.Recipe(SHAPE, replace(PLAN, dropout=0.1), num_prompts=6, max_new_tokens=16)
+
+
+def run_smol_draft(
+    folder: Path, shards: Path, teacher_folder: Path, tell=quiet, recipe: smol_draft.Recipe = RECIPE
+) -> dict[str, float | None]:
     return smol_draft.run(
-        smol_draft.Recipe(SHAPE, PLAN, num_prompts=6, max_new_tokens=16),
+        recipe,
         shards=shards,
         target_folder=teacher_folder,
         work=folder / "work",
@@ -362,6 +367,36 @@ def test_a_killed_smol_draft_becomes_the_same_file_and_loads_everywhere(
         file.write(b"\x7f")
     with pytest.raises(ValueError, match=r"model\.safetensors is damaged"):
         artefact.load(killed)
+
+
+def test_dropout_is_for_training_alone_and_ends_with_it(text: Corpus, teacher_folder: Path):
+    model = student(teacher_folder)
+    tokens = Batches(text, 2, seed=0)[0].tokens
+
+    def logits() -> torch.Tensor:
+        return model(input_ids=tokens).logits
+
+    expected = logits()
+    with dropping(model, 0.5):
+        assert not torch.equal(logits(), logits())  # new luck each time
+        model.eval()
+        assert torch.equal(logits(), expected)
+    model.train()
+    assert torch.equal(logits(), expected)
+
+
+def test_training_goes_on_from_an_earlier_draft_of_the_same_shape(shards: Path, teacher_folder: Path, tmp_path: Path):
+    first = run_smol_draft(tmp_path / "first", shards, teacher_folder)
+    earlier = tmp_path / "first" / "models" / "smol-draft"
+    slow = replace(RECIPE.plan, epochs=0.1, learning_rate=1e-6)
+    onward = replace(RECIPE, plan=slow, begin_with=earlier)
+    second = run_smol_draft(tmp_path / "second", shards, teacher_folder, recipe=onward)
+    assert second["cross_entropy"] == pytest.approx(first["cross_entropy"], abs=0.01)
+    card = (tmp_path / "second" / "models" / "smol-draft" / "README.md").read_text(encoding="utf-8")
+    assert store.read_manifest(earlier)["files"]["model.safetensors"]["sha256"] in card
+    wider = replace(onward, shape=replace(SHAPE, mlp=80))
+    with pytest.raises(ValueError, match="it cannot go on as one"):
+        run_smol_draft(tmp_path / "third", shards, teacher_folder, recipe=wider)
 
 
 def test_text_of_another_target_is_refused(shards: Path, teacher_folder: Path, tmp_path: Path):
