@@ -20,7 +20,7 @@ TRUE, OWN, AGAIN, GONE = (  # Okabe and Ito's colours, a hatch, and what it mean
     ("#0072B2", "", "the target's feature"),
     ("#E69F00", "//", "the head's own guess"),
     ("#009E73", "..", "the target's feature, read after the verdict"),
-    ("#FFFFFF", "", "forgotten"),
+    ("#FFFFFF", "", "empty again"),
 )
 _USED = (TRUE, OWN, AGAIN, GONE)
 

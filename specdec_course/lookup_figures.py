@@ -178,7 +178,7 @@ def draw_limit(num_draft_tokens: Sequence[int], verify_cost: float, marks: Mappi
         axes.plot(share, gain, marker, color="black", markersize=8, label=f"{name}: {gain:.2f}")
     axes.axhline(1, color=ALARM, linestyle="--", label="plain decoding")
     axes.set(xlabel="cost of a draft step, in target steps", ylabel="speedup", xlim=(0, 1.02), ylim=(0.5, 3))
-    axes.set_title("A dear draft cannot win, however good it is")
+    axes.set_title("A costly draft cannot win, however good it is")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(fontsize=8)
     return figure

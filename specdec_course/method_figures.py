@@ -204,7 +204,8 @@ def draw_methods(names: Sequence[str], new: Sequence[str] = (), path: Path = REC
         bars = axes.bar(
             lefts, heights, width, color=colour, hatch=hatches[place % len(hatches)], edgecolor="white", label=label
         )
-        axes.bar_label(bars, fmt="%.2f", fontsize=7, rotation=90, padding=2)
+        for number in axes.bar_label(bars, fmt="%.2f", fontsize=7, rotation=90, padding=2):
+            number.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.3})  # readable across the line at 1
         parts.append(f"{label} {heights[-1]:.2f} over all, from {min(heights):.2f} to {max(heights):.2f}")
     axes.axhline(1, color=ALARM, linestyle="--", linewidth=1, label="plain decoding")
     axes.set_xticks(range(len(kinds)), kinds)

@@ -9,10 +9,13 @@ Read the files in this order; each holds one idea.
 5. `model`       a transformers model on that cache
 6. `rows`        the texts being written: budgets, stop conditions, random keys
 7. `decode`      `generate` (the plain loop) and `speculate` (draft, verify, commit)
-8. `drafters`    who proposes: a smaller model, or the text itself
+8. `drafters`    who proposes: a smaller model, the text itself, or the target with `heads` of its own
 9. `economics`   when it pays
 
+Draft trees: `trees` has their shape, `siblings` judges sampled ones, `typical` is the lossy rule. More on when it pays:
+`draft_shapes`, `roofline`, `serving`, `costs`. `training` makes the models and heads.
+
 Around them: `kernels`, `packed` and `attention` make a pass over a few tokens cheap on a CPU, `measure` and `totals`
-time decoders honestly, `pairs` and `store` load models, `text` streams tokens as text, `table` is a language model you
-can see whole.
+time decoders honestly, `this_machine` measures the device, `pairs` and `store` load models, `text` streams tokens as
+text, `table` is a language model you can see whole, `device` and `ranges` are small help for all.
 """

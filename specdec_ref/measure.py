@@ -71,7 +71,10 @@ class Run:
 
     @property
     def alpha(self) -> float | None:
-        """Accepted over judged, the estimate of alpha. None without drafts."""
+        """Accepted over judged, the estimate of alpha. None without drafts.
+
+        For chains. Of the siblings in a tree one at most can be accepted: there, look at `emitted_per_round`.
+        """
         if not self.drafted:
             return None
         counts = [(result.num_accepted, result.num_drafted) for result in self.rounds]
@@ -122,7 +125,7 @@ def time_passes(
     times: dict[int, list[float]] = {length: [] for length in block_lengths}
     for _ in range(repeats + 1):
         for length in times:
-            block = upload([text[:length]] * batch_size, lm.device)
+            block = upload([[token % lm.vocab_size for token in range(length)]] * batch_size, lm.device)
             synchronize(lm.device)
             start = clock()
             lm.extend(block)

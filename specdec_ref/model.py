@@ -15,6 +15,7 @@ from typing import Any, cast
 import torch
 from transformers import PretrainedConfig, PreTrainedModel
 
+from specdec_ref import trees
 from specdec_ref.cache import RowCache
 from specdec_ref.device import upload
 
@@ -229,7 +230,7 @@ def _context(config: PretrainedConfig) -> int:
 
 
 def block_shape(batch: int, length: int, parents: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return each token's depth in the block, [B or 1, T], and which tokens of it each token sees, [B or 1, T, T].
+    """Return depths in the block from 0, [B or 1, T], and which of its tokens each token sees, [B or 1, T, T].
 
     Raises
     ------
@@ -238,17 +239,8 @@ def block_shape(batch: int, length: int, parents: torch.Tensor | None) -> tuple[
     """
     if parents is None:
         return torch.arange(length)[None], torch.ones(length, length).tril().bool()[None]
-    depth = torch.zeros(batch, length, dtype=torch.int64)
-    sees = torch.eye(length, dtype=torch.bool).repeat(batch, 1, 1)
-    for node in range(length):  # a tree has a few dozen nodes, and rows are handled together
-        parent = parents[:, node]
-        if bool(((parent < -1) | (parent >= node)).any()):
-            raise ValueError(f"parents: node {node} has parent {parent.tolist()}; a parent is -1 or an earlier node")
-        has_parent = parent >= 0
-        rows = torch.arange(batch)
-        depth[:, node] = torch.where(has_parent, depth[rows, parent.clamp(min=0)] + 1, 0)
-        sees[:, node] |= sees[rows, parent.clamp(min=0)] & has_parent[:, None]
-    return depth, sees
+    parents = parents.expand(batch, length)  # one tree may serve all rows
+    return trees.depths(parents) - 1, trees.ancestors(parents)[:, 1:]
 
 
 def pad(rows: Sequence[Sequence[int]], value: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

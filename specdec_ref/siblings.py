@@ -101,22 +101,26 @@ def verify_siblings(
     batch, count = draft_tokens.shape
     device, vocab = draft_tokens.device, target_probs.shape[-1]
     depth = trees.depths(parents)
+    if num_drafted is None:
+        num_drafted = torch.full((batch,), count, device=device)
     wanted = {
         "target_probs": (target_probs, (batch, count + 1, vocab)),
         "parents": (parents, (batch, count)),
         "draft_probs": (draft_probs, (batch, count, vocab)),
         "accept_uniforms": (accept_uniforms, (batch, count)),
         "correct_uniforms": (correct_uniforms, (batch,)),
+        "num_drafted": (num_drafted, (batch,)),
     }
     for name, (tensor, shape) in wanted.items():
         if tuple(tensor.shape) != shape:
             raise ValueError(f"{name} has shape {tuple(tensor.shape)}; {batch} trees of {count} nodes need {shape}")
-    if num_drafted is None:
-        num_drafted = torch.full((batch,), count, device=device)
     drafted = torch.arange(count, device=device) < num_drafted[:, None]  # [B, N]
     q = draft_probs.gather(-1, draft_tokens[..., None]).squeeze(-1)  # [B, N]: of each node
-    if check and bool(target_probs.isnan().any() | (drafted & ~(q > 0)).any()):
-        raise ValueError("target_probs holds NaN, or draft_probs gives a node probability 0: not drawn from that law")
+    impossible = drafted & ~((q > 0) & ~draft_probs.isnan().any(-1))  # [B, N]
+    if check and bool(target_probs.isnan().any() | impossible.any()):
+        raise ValueError(
+            "target_probs or draft_probs holds NaN, or draft_probs gives a node probability 0: not drawn from that law"
+        )
 
     rows = torch.arange(batch, device=device)
     hung, level = upload(parents, device), upload(depth, device)

@@ -1,7 +1,8 @@
 # %% [markdown]
 # # Start here: one round of speculative decoding
 #
-# A language model writes one token at a time. Each token costs one pass over all of its weights.
+# A language model writes one *token* at a time: a word, or a piece of one. Each token costs one pass over all of the
+# model's weights.
 # This course is about getting several tokens from one pass, without changing what the model would have written.
 #
 # In this notebook you will
@@ -50,7 +51,7 @@ print(f"{sum(weight.numel() for weight in target.model.parameters()):,} weights"
 print(f"{target.vocab_size:,} tokens in the vocabulary")
 
 # %% [markdown]
-# The pair also has a small draft *model*. It comes into play in stage 04.
+# The pair also has a small draft *model*. You meet it in stage 02.
 #
 # And there is a second pair, **tiny**: two models so small that they load in a moment. They know nothing of the world
 # but one kind of little story. What do they write?
@@ -138,7 +139,8 @@ print("the text gets", text, "- tokens from one pass:", len(text))
 # ## A real round
 #
 # Now the same with the real model. We decode greedily: the target always wants its most likely token.
-# We let the decoder run and stop at the first round in which the target accepts some of the draft and refuses the rest.
+# We let the decoder run to its end. Then we look at the first round in which the target accepts a part of the draft,
+# but not all of it.
 
 # %%
 stop = Stop(token_ids=pair.eos_token_ids)
@@ -181,9 +183,11 @@ print("passes of the target, plain:      ", len(plain))
 print("passes of the target, speculative:", len(rounds))
 
 # %% [markdown]
-# The same tokens from fewer passes. The drafter's own quality never reached the text: every token was checked. Whether
-# fewer passes also means less *time* depends on what a pass over six tokens costs on your machine, and on what the
-# drafter costs. Run `python3 course.py demo` in a terminal to see both bills side by side.
+# The same tokens from fewer passes. The drafter's own quality never reached the text: every token was checked. The
+# new method `transfer` is missing in both: the target is small and makes mistakes. Speculation does not mend them.
+#
+# Whether fewer passes also means less *time* depends on what a pass over six tokens costs on your machine, and on what
+# the drafter costs. Run `python3 course.py demo` in a terminal to see both bills side by side.
 #
 # ## How do the exercises answer?
 #

@@ -182,7 +182,7 @@ check("1.4", write)
 # - `model.extend(block)` makes a pass over a block of new tokens, a tensor [1, T] of ids. It adds them to the cache and
 #   returns logits [1, T, V].
 # - The cache is empty at first. A block must not be empty.
-# - In the end the cache must hold the text without its last token.
+# - In the end the cache must hold the text without its last token. (With a budget of 0 it may also stay empty.)
 
 
 # %%

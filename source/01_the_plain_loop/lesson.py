@@ -41,7 +41,8 @@ print(target.name, "knows", f"{target.vocab_size:,}", "tokens")
 #
 # $$p_i = \frac{e^{z_i}}{\sum_j e^{z_j}}, \qquad \frac{p_i}{p_j} = e^{z_i - z_j}.$$
 #
-# This is the **softmax**. Take the logits 2, 1 and 0. Each token is e = 2.718… times as likely as the next.
+# This is the **softmax**. Such a list of probabilities is a *distribution*; we also call it a *law*. Take the logits 2,
+# 1 and 0. Each token is e = 2.718… times as likely as the next.
 
 # %%
 logits = torch.tensor([2.0, 1.0, 0.0], dtype=torch.float64)
@@ -101,7 +102,7 @@ print("two equally large logits, T = 0:", probabilities(tied, GREEDY).tolist())
 
 # %% [markdown]
 # Even a temperature of 1e-300 is safe. Why? The maximum is subtracted *before* the division. The favourite has 0, and 0
-# divided by anything stays 0. The others run to minus infinity, whose power is a clean 0.
+# divided by anything stays 0. The others become so negative that their power is a clean 0.
 #
 # Here is what the real model expects after a few words, at three temperatures.
 
@@ -138,8 +139,8 @@ for temperature in (0.5, 1.0, 2.0):
 #
 # **Top-k** keeps the $k$ likeliest tokens. It is simple, but $k$ is the same whether the model is sure or not.
 #
-# **Top-p** (nucleus sampling) keeps the *smallest set of likeliest tokens whose mass reaches $p$*. When the model is
-# sure that is one token; when it is not, it may be hundreds.
+# **Top-p** (nucleus sampling) keeps the *smallest set of likeliest tokens whose mass reaches $p$*. The mass of a set
+# is the sum of its probabilities. When the model is sure, the set is one token; when it is not, it may be hundreds.
 #
 # Take the law .4, .3, .2, .1 and $p = .8$. By hand: .4 is not enough, .4 + .3 = .7 is not enough, .4 + .3 + .2 = .9
 # reaches .8. So three tokens stay. The third one *crosses* the limit. Is it in or out? In: without it the set would
@@ -277,7 +278,8 @@ print("tokens in the cache:", int(lm.cache.lengths[0]), "of", len(text))
 # cache. Which one, and is that a fault?
 #
 # It is the last one: it was drawn, and no pass has read it yet. It is the first thing that the next pass will read.
-# Keep this in mind: **the last committed token is not in the cache yet.** The whole course keeps this invariant.
+# A token that is in the text for good is called *committed*. Keep this in mind: **the last committed token is not in
+# the cache yet.** That holds in the whole course.
 #
 # How much reading does the cache save? Say the prompt has $n$ tokens and we write $m$. Without a cache the passes read
 # $n, n+1, \dots, n+m-1$ tokens, in sum $mn + m(m-1)/2$. With a cache each token is read once, except the last, which is
@@ -291,7 +293,8 @@ n, m = 1000, 500
 print(f"for n = {n}, m = {m}: {m * n + m * (m - 1) // 2:,} against {n + m - 1:,}")
 
 # %% [markdown]
-# What does the cache cost? Per token, layer and head: a key and a value.
+# What does the cache cost? For each token, in each layer: a key and a value of `head_dim` numbers in each key-value
+# head. (Several heads of the attention may share one key-value head.)
 
 # %%
 config = target.model.config
@@ -549,8 +552,8 @@ for batch in (1, 16):
 
 # %% [markdown]
 # With one text the six tokens share a trip that was nearly empty. With a large batch the trip was shared before the
-# draft came. Once the batch alone has more rows than $t^*$, the ratio grows towards six, and nothing is left to gain. A
-# later stage makes a model of this, and simulates a server.
+# draft came. Once the batch alone has more rows than $t^*$, the ratio grows towards six, and nothing is left to gain.
+# Stage 05 makes a model of this, and simulates a server.
 #
 # ### Another way to wait less
 #

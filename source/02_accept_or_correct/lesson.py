@@ -335,15 +335,15 @@ show(
 # - **Replacement from p.** You know this one.
 # - **Softmax of max(0, p − q).** These masses only need scaling. Softmax is for logits: it gives every token some mass,
 #   even those that had too much.
-# - **p and q swapped.** The text is fluent, drawn with confidence, and leans towards the draft. Nothing crashes. Only a
+# - **p and q swapped.** Nothing crashes. With real models the text is fluent, and leans towards the draft. Only a
 #   comparison with p finds it. Exchange the two models altogether (the last line above), and the text follows q
 #   exactly.
 # - **Argmax, judged as sampled.** The next section.
 # - **One number, used twice.** If u drew token x, then u is not uniform any more: it lies where x lies. Each purpose
 #   needs a number of its own.
 #
-# The sixth one changes the draft's law *after* the draw. A drafter samples from its two best tokens only, and reports
-# its full law. q must be the law the token was **really** drawn from:
+# The sixth one reports another law than the one it drew from. A drafter samples from its two best tokens only, and
+# reports its full law. q must be the law the token was **really** drawn from:
 
 # %%
 p, full_q = law(0.30, 0.30, 0.25, 0.15), law(0.4, 0.3, 0.2, 0.1)
@@ -415,7 +415,7 @@ for name, (p, q) in pairs.items():
 # more?
 #
 # Acceptance is **not** "both picked the same favourite word". It is the overlap of two whole laws. A draft that is too
-# sure of the right word wastes more than one that is unsure about several.
+# sure of the right word can waste more than one that is unsure about several.
 
 # %% tags=["nbval-ignore-output"]
 from specdec_course.acceptance_figures import draw_overlap
@@ -462,7 +462,8 @@ for temperature in (0.5, 1.0, 1.5):
     print(f"temperature {temperature}: alpha {float(torch.minimum(p, q).sum(-1).mean()):.3f} on average here")
 
 # %% [markdown]
-# Temperature changes *both* laws. It can raise α or lower it. So measure with the settings you will use.
+# Temperature changes *both* laws. In these three lines a higher temperature lowers α. That is no rule: at a very high
+# one both laws are nearly flat, and α goes to 1. So measure with the settings you will use.
 
 # %% [markdown]
 # ## A block of drafts
@@ -540,8 +541,9 @@ show(
 # into rounds.
 #
 # Again: do not believe it, count. Our two tables are models whose next token depends on the last two tokens. The module
-# `specdec_ref.law` calls `verify_chain` itself, once in every cell of the space of uniform numbers in which its outcome
-# is the same, for every possible draft, and adds up. We compare whole texts, not single tokens.
+# `specdec_ref.law` calls `verify_chain` itself, for every possible draft. It cuts the range of the uniform numbers into
+# cells in which the outcome is the same, calls once in each cell, and adds up. We compare whole texts, not single
+# tokens.
 
 # %%
 from specdec_ref.law import sampled_drafts, speculative_law, target_law
@@ -626,7 +628,7 @@ except ValueError as error:
 # sampled texts proves nothing, in either direction.
 #
 # With temperature 0 there is no luck left, and the texts must agree, token for token, as far as the arithmetic of the
-# machine agrees. (Two tokens with almost equal logits can still change places. A later stage shows this.)
+# machine agrees. (Two tokens with almost equal logits can still change places. Stage 04 shows this.)
 # Engines say it the same way: vLLM's documentation on speculative decoding promises losslessness up to the precision of
 # the hardware, and warns that the size of a batch can change logits.
 
@@ -638,7 +640,7 @@ speculative_text = collect(
 print("greedy, same tokens:", speculative_text == greedy_text)
 
 # %% tags=["nbval-ignore-output"]
-how = SamplingSettings(temperature=1.0)
+how = SamplingSettings(temperature=1.0)  # the same seed below, but a round uses its random numbers in another way
 plain = collect(generate(pair.target, [prompt], how, max_new_tokens=10, seeds=1))[0]
 speculative = collect(speculate(pair.target, drafter, [prompt], how, num_draft_tokens=3, max_new_tokens=10, seeds=1))[0]
 print("plain:      ", repr(pair.tokenizer.decode(plain)))
@@ -660,7 +662,7 @@ print("same tokens:", plain == speculative)
 # | word | meaning |
 # |---|---|
 # | target, draft | the model whose text we want; what guesses ahead |
-# | law | a probability for every token; always p or q here |
+# | law | a probability for every token; they sum to one |
 # | residual | max(0, p − q), scaled to sum to one: what accepted drafts leave missing |
 # | correction | the token that replaces the first refused draft |
 # | bonus token | the extra token, from row K, when all drafts passed |

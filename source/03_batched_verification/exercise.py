@@ -8,7 +8,7 @@
 # - `hint("3.1")` helps a little, and more each time. After a failed check, `replay()` draws the case that failed.
 # - The lesson is `notebooks/03_batched_verification.ipynb`.
 #
-# Everything is done for a whole batch: the first direction of a tensor is the row. Rows have different lengths. That
+# Everything is done for a whole batch: the first dimension of a tensor is the row. Rows have different lengths. That
 # is the point of this stage.
 
 # %%
@@ -109,8 +109,9 @@ def judge_block(logits, draft_tokens, vocab_size):
     Parameters
     ----------
     logits : Tensor [B, 1+K, W]
-        Row t of the middle direction comes after token t of the block.
+        Row t of the middle dimension comes after token t of the block.
     draft_tokens : Tensor [B, K] int64
+        K may be 0 at the end of a text (stage 04): then only the bonus comes.
     vocab_size : int
         How many columns are real tokens, at most W.
 

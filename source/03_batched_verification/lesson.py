@@ -39,7 +39,8 @@ def encode(text):
 #
 # For each token of the block the model needs two things beside the token itself.
 #
-# 1. Its **position** in the text. A transformer turns positions into rotations or vectors of its keys and queries.
+# 1. Its **position** in the text. SmolLM2 rotates keys and queries by angles that depend on it; other models add a
+#    vector for it to the token's input.
 # 2. Its **mask**: which slots of the cache it may look at.
 #
 # *Question.* The cache holds 5 tokens. The block has 3. At which position does the block begin?
@@ -166,8 +167,9 @@ print("same favourite after each token:", steps.argmax(-1).tolist() == together.
 # A matrix product over four rows adds its terms in another order than one over a single row. Rounding differs in the
 # last digits. In float32 that almost never changes a token. Stage 04 comes back to when it does.
 #
-# To see exact equality we need a model without rounding. Here is one: a table that maps a token to what follows it. It
-# is small enough to see whole, and still it keeps keys and values in a cache and finds its text by attention.
+# To see exact equality we need a model without rounding. Here is one: a table that maps the last token, or the last
+# two, to what follows. It is small enough to see whole, and still it keeps keys and values in a cache and finds its
+# text by attention.
 
 # %%
 from specdec_ref.table import table_lm
@@ -500,7 +502,8 @@ print("lengths of the rows:", batch.cache.lengths.tolist())
 print("each row as if it were alone:", bool((batched - torch.cat(solo)).abs().max() < 1e-3))
 
 # %% [markdown]
-# *Question.* Most batching code pads on the **left**. What is wrong with that?
+# *Question.* Many programs pad a batch on the **left**, as transformers' `generate` expects it. What is wrong with
+# that?
 #
 # Nothing, as long as nobody forgets it. The padding must be masked, and the positions must skip it, in the prompt's
 # pass **and in every pass after it**. And it cannot last: as soon as rows accept different numbers of drafts, their
@@ -631,7 +634,7 @@ with torch.inference_mode():
     print("same numbers from both layers:", bool((layer(x) - fast(x)).abs().max() < 1e-4))
 
 # %% [markdown]
-# What is it worth? Leviathan et al. give the speedup of a round as
+# What is it worth? Leviathan et al. give the speedup of a round for $T_v = T_t$. With $T_v$ written out it is
 #
 # $$\frac{E \, T_t}{K\,T_d + T_v}, \qquad E = \frac{1-\alpha^{K+1}}{1-\alpha},$$
 #
@@ -688,7 +691,7 @@ else:
 # *Question.* A loop asks "was this draft accepted?" for each of $K$ drafts in each of $B$ rows. How often does it wait
 # in a round?
 #
-# $B \cdot K$ times, and once more for the next token of each row. The verdict of stage 02 can be computed for all rows
+# $B \cdot K$ times, and $B$ times more for the next tokens. The verdict of stage 02 can be computed for all rows
 # as tensors, and come to Python as one small packet. Our decoder counts each time it reads:
 
 # %%
@@ -711,7 +714,7 @@ print("reads from the device per round:", (host.host_reads - before) / len(round
 # - Row $t$ judges draft $t+1$. With $a$ accepted, row $a$ gives the next token: a correction, or the bonus if $a = K$.
 # - After the round the cache holds $n + a$ tokens. With a length per row the rollback is a subtraction. The draft model
 #   is fed one token next, or two after full acceptance.
-# - A zeroed key is not hidden. `[:-0]` is empty. Padding belongs on the right. Caches belong to one call.
+# - A zeroed key is not hidden. `[:-0]` is empty. Pad a block on the right. Caches belong to one call.
 # - $T_v \approx T_t$ is a hope about hardware and kernels, not a law: measure it.
 #
 # ## Words

@@ -49,7 +49,7 @@ def propose(draft, text, draft_uniforms, pick):
     text : list of int
         The committed tokens.
     draft_uniforms : Tensor [K]
-        One number for each token to draft.
+        One number for each token to draft. K may be 0 at the end of a budget: then both lists are empty.
     pick : function (logits [V], uniform) -> (token, law [V])
 
     Returns
@@ -120,13 +120,14 @@ check("4.2", cut_block)
 #
 # The parts come in as arguments, so that the loop can be checked alone, and so that you can use your own parts later:
 #
-# - `propose(draft, text, k)` returns `(draft_tokens, draft_probs)`, two lists of length k.
+# - `propose(draft, text, k)` returns `(draft_tokens, draft_probs)`, two lists of length k. Call it once in every round,
+#   also with k = 0.
 # - `judge(logits, draft_tokens, draft_probs)` takes the 1 + k rows of logits of the pass, [1+k, V], and returns
 #   `(num_accepted, next_token)`.
 #
 # When the function is called, the target's cache holds the prompt *without its last token*, and the draft's cache is
 # empty. Leave both caches right before each `yield`: with n tokens in the text before the round and a accepted, the
-# target holds n + a, and the draft min(n + k − 1, n + a).
+# target holds n + a, and the draft min(n + k − 1, n + a). With k = 0 nothing leaves the draft's cache.
 #
 # Your `cut_block` may help.
 

@@ -354,7 +354,7 @@ pieces = [stream.push(token) for token in sample]
 print("held back:     ", "|".join([*pieces, stream.finish()]))
 
 # %% [markdown]
-# The question marks are half characters. `TextStream` holds bytes back until the character is whole: an empty piece
+# The question marks are parts of characters. `TextStream` holds bytes back until the character is whole: an empty piece
 # between two bars means "wait". The pieces joined are exactly the text. Decode what you have so far, show what is new,
 # and keep back a tail that ends in the replacement mark: that is all.
 #
@@ -396,8 +396,8 @@ for row in range(len(prompts)):
     print(f"row {row} got, round by round:", [len(result.tokens[row]) for result in rounds])
 
 # %% [markdown]
-# A batch shares the passes, and that is also its price: a pass goes on as long as the slowest row needs, and with many
-# rows the arithmetic is no longer spare (stage 03). Later, in the serving stage, that trade is measured.
+# A batch shares the passes, and that is also its price: each pass is as wide as the longest draft in it, and with many
+# rows the arithmetic is no longer spare (stage 03). Stage 05 comes back to that trade.
 #
 # ## How an engine offers this
 #
@@ -447,9 +447,10 @@ except ValueError as error:
 # those of five passes over one? In mathematics yes. In a computer the sums run in another order, and each order rounds
 # differently.
 #
-# When can that change a greedy text? Only where the best two tokens are closer than this noise. So we measure both, at
-# each position of the text above: the lead of the best logit, and the noise. The noise is the largest difference
-# between passes over one token and passes over blocks of 2, 3, 5 and 8.
+# When can that change a greedy text? Only where the best two tokens are about as close as this noise: at most twice as
+# far apart, since one logit may rise and the other fall. So we measure both, at each position of the text above: the
+# lead of the best logit, and the noise. The noise is the largest difference between passes over one token and passes
+# over blocks of 2, 3, 5 and 8.
 
 
 # %%
@@ -477,7 +478,8 @@ print("float32: positions where block and single passes choose differently:", le
 # In float32 no choice on this text is close. That is why greedy texts agree token for token here, and why "the same
 # text" is a claim about *this* text in *this* precision.
 #
-# Now bfloat16, which keeps 8 bits of each number. Engines use it because it halves the bytes to stream.
+# Now bfloat16, which keeps 8 significant bits of each number where float32 keeps 24. Engines use it because it halves
+# the bytes to stream.
 
 # %% tags=["nbval-ignore-output"]
 half = load_pair("smol", dtype="bfloat16").target
@@ -495,8 +497,8 @@ show(
 # %% [markdown]
 # A position below the line is a **near tie**: the two computations may choose differently, and from there on the texts
 # part. Neither is wrong. Both are texts of the bfloat16 target, up to its rounding. This is what engines mean when they
-# document "lossless up to hardware numerics", and it is the same reason why a *larger batch* can change a greedy text
-# with no speculation at all.
+# document that they are lossless up to hardware numerics, and it is the same reason why a *larger batch* can change a
+# greedy text with no speculation at all.
 #
 # So test a decoder for equality in float32 or float64. A difference there is a fault. In half precision, look at the
 # lead where two texts part before you call it one.

@@ -142,7 +142,7 @@ print("the most that a draft as dear as the target gains:", speedup(every_alpha,
 # %% [markdown]
 # Four mistakes are common at this bill. *K passes of verification*: no, one, that is the whole idea. *T_d left out*: it
 # is small, but there are K of them. *The bonus forgotten*: a round brings one token more than it accepts. *"K drafts
-# make it K times faster"*: at most K + 1, and only for free drafts that never fail.
+# make it K times faster"*: at most K + 1, and only for free drafts that never fail and T_v = T_t.
 #
 # ## Which K is the best?
 #
@@ -158,9 +158,9 @@ for value in (0.3, 0.5, 0.7, 0.9):
     print(f"        alpha =   {value}", " ", *(f"{best_num_draft_tokens(value, cost):>6}" for cost in costs))
 
 # %% [markdown]
-# Better drafts deserve to be longer. Dearer drafts deserve to be shorter. A zero says: *do not speculate*; nothing is
-# faster than plain decoding there. These numbers stand for T_v = T_t. What if the pass over a longer block costs more?
-# Does that shorten the draft?
+# Better drafts deserve to be longer. Dearer drafts deserve to be shorter. The 16 is only the longest draft that was
+# tried. A zero says: *do not speculate*; nothing is faster than plain decoding there. These numbers stand for
+# T_v = T_t. What if the pass over a longer block costs more? Does that shorten the draft?
 
 # %%
 for name, passes_s in {
@@ -189,7 +189,10 @@ economics.explore()
 # - How far must α fall at T_d = .1 until the best K is 0?
 # - Set T_v = 2. Which α breaks even for K = 5?
 #
-# The last one has a name, the **break-even α**. The bill fixes it: E must be at least K T_d + T_v.
+# The first two have one answer. With T_v = T_t and one draft, a round brings 1 + α and costs 1 + T_d / T_t. So it pays
+# while T_d / T_t is below α; longer drafts give up earlier.
+#
+# The last one has a name, the **break-even α**. The bill fixes it: E T_t must be at least K T_d + T_v.
 
 # %%
 from specdec_ref.economics import break_even_alpha
@@ -219,8 +222,8 @@ for name, value, cost in (("small draft", 0.6, 0.03), ("capable draft", 0.8, 0.3
 # Everything hangs on α. Where does it come from? From a run: how many tokens were drafted in each round, and how many
 # were accepted.
 #
-# Take the coins of above, which passed with α = .8. An engine would print "accepted / drafted". What does it print, and
-# what does the formula say if you put that in for α?
+# Take the coins from above, which passed with α = .8. An engine would print "accepted / drafted". What does it print,
+# and what does the formula say if you put that in for α?
 
 # %%
 from specdec_ref.economics import estimate_alpha
@@ -305,9 +308,9 @@ show(
 #
 # The first round of each run reads the prompt, so it is left out: decoding is what speculation changes.
 #
-# Two tasks for SmolLM2: a change to a short program, where much of the answer repeats the question, and a story, where
-# nothing does. Two drafters: `n-gram`, which copies what followed the same words before and costs next to nothing, and
-# the model `smol-draft`.
+# The tiny pair continues its four stories. Two tasks for SmolLM2: a change to a short program, where much of the answer
+# repeats the question, and a story, where nothing does. Two drafters: `n-gram`, which copies what followed the same
+# words before and costs next to nothing, and the model `smol-draft`.
 
 # %% tags=["nbval-ignore-output"]
 from specdec_course.benchmark import suites
@@ -394,15 +397,15 @@ for task, by_name in measured.items():
             print("the same texts as plain:", same)
 
 # %% [markdown]
-# The n-gram drafter is nearly always right about a program that it can copy from, and never about a story. Nothing was
+# The n-gram drafter is mostly right about a program that it can copy from, and never about this story. Nothing was
 # changed between these lines but the task. So **repeated code is a good candidate, free text may not be**, and a
 # verdict about "speculation" without a workload says nothing.
 #
 # Where prediction and measurement part, ask what is not on the bill. Python between the passes. A draft step that takes
 # longer in a real run than alone. A pass that depends on how long the text is. Another program on the machine: if
-# T_v / T_t comes out below 1, or a speedup above K + 1, the machine was busy, and the cell should run again when it is
-# not. These are runs of seconds; `specdec bench pair` takes the time that a verdict needs. But do not *correct* a
-# measurement because a formula says otherwise.
+# T_v / T_t comes out below 1, a speedup above K + 1, or T_t far above the time of a token without drafts, the machine
+# was busy, and the cell should run again when it is not. These are runs of seconds; `specdec bench pair` takes the time
+# that a verdict needs. But do not *correct* a measurement because a formula says otherwise.
 #
 # ## Short answers, long prompts
 #
@@ -489,7 +492,7 @@ for count in (2, 4):
 # The draft guesses as well as before, and the accepted count is the same. But from some batch on, each token of the
 # block costs arithmetic that another text could have used. Longer drafts lose earlier.
 #
-# And here? Your machine has such a point too. `tiny-target` is small enough to find it in seconds.
+# And here? T_v / T_t rises on your machine too. `tiny-target` is small enough to show it in seconds.
 
 # %% tags=["nbval-ignore-output"]
 block, here = 5, (1, 2, 4, 8, 16, 32)
@@ -516,9 +519,10 @@ show(
 )
 
 # %% [markdown]
-# A model as small as this one is not typical: starting the operations takes longer than the arithmetic, at first. But
-# the direction is the same on every machine. With long texts there is a second side: keys and values are streamed too,
-# once a pass, and they keep the memory busy. So large batches of *long* texts may still gain.
+# A model as small as this one is not typical: starting the operations takes longer than the arithmetic, at first. So
+# its draft is dear as well, and it may lose with a single text already. But the direction is the same on every machine.
+# With long texts there is a second side: keys and values are streamed too, once a pass, and they keep the memory busy.
+# So large batches of *long* texts may still gain.
 #
 # ### Who waits how long?
 #
@@ -710,7 +714,7 @@ for name, gain, more in (
 
 # %% [markdown]
 # The last line costs more than plain decoding. A faster single request can be a poor trade, if the second model takes
-# memory that other requests need. How much memory is that? For the two models of above, with texts of 4,000 tokens:
+# memory that other requests need. How much memory is that? For the two models from above, with texts of 4,000 tokens:
 
 # %%
 from specdec_ref.roofline import rows_that_fit
@@ -752,7 +756,7 @@ print(f"texts that fit on the A100: {alone} beside the target, {shared} beside b
 # ## Glossary
 #
 # - **E**: tokens that a round brings on average. **Judged**: a draft token that the rule was applied to.
-# - **Bill**: what a round costs, K T_d + T_v. **Break-even α**: where E equals the bill.
+# - **Bill**: what a round costs, K T_d + T_v. **Break-even α**: where E T_t equals the bill.
 # - **Survival curve**: the share of rounds in which at least i drafts passed.
 # - **Time to the first token**: reading the prompt, and the first round. **Time between tokens**: what follows.
 # - **Totals**: seconds added up over a workload, on each side, before anything is divided.

@@ -41,7 +41,7 @@ for n in (4, 3, 2, 1):
 
 # %% [markdown]
 # Four tokens were never seen together. Three were, once. One was, three times, and each time something else followed.
-# So there are three decisions. Each has a wrong side that somebody has shipped.
+# So there are three decisions.
 #
 # - **Which n?** The largest that matches. "the" says little about the next word, "sat on the" says more.
 # - **Which place, if there are several?** The newest. What a text said last is the better guess: a variable that was
@@ -272,9 +272,9 @@ show(
 print(smol.tokenizer.decode(answers["story"]))
 
 # %% [markdown]
-# The same drafter, the same target. The program is copied from the prompt, five tokens and a bonus a round. In the poem
-# there is nothing to copy for a long time, but for a comma here and there. Then the little model begins to repeat its
-# own words, and the lookup copies *those*.
+# The same drafter, the same target. The program is copied from the prompt, in most rounds five tokens and a bonus. In
+# the poem nothing is worth copying for a long time: now and then something matches, and its draft is refused. Then the
+# little model begins to repeat its own words, and the lookup copies *those*.
 #
 # Look at a match as the drafter sees it: the text of the edit just before its best round.
 
@@ -320,8 +320,9 @@ for name, (prompt, answer) in texts.items():
         print(f"{name}, n = {n}: a match at {len(right)} of {len(answer)} places{share}")
 
 # %% [markdown]
-# In both texts of SmolLM2 longer matches are better. That is why the longest is tried first, and why one may refuse
-# the short ones. In the story of `tiny-target` hardly anything helps: it says nothing twice.
+# In both texts of SmolLM2 a match of two or three tokens is a far better guess than a match of one. That is why the
+# longest is tried first, and why one may refuse the short ones. In the story of `tiny-target` hardly anything helps: no
+# three tokens in a row ever come back.
 #
 # Each setting could be tried with the model. There is a cheaper way. The target's greedy text is what it is, whoever
 # drafts. So we *know* the verdict on every draft: it is accepted as far as it agrees with the answer. The rounds can be
@@ -355,9 +356,9 @@ for name, (prompt, answer) in texts.items():
         print(f"   n from {min_ngram}, K = {count:2}: {len(rounds):2} rounds, accepted {accepted:2} of {drafted:3}")
 
 # %% [markdown]
-# A longer draft helps where whole lines repeat, and only adds refused tokens where they do not. To demand three tokens
-# costs the edit no round at all. It saves the poem most of its refused tokens, for a few rounds more, and the tiny
-# story all of them.
+# A longer draft helps where whole lines repeat. Elsewhere it adds hardly more than refused tokens. To demand three
+# tokens costs the edit no round at all. It saves the poem most of its refused tokens, for a few rounds more, and the
+# tiny story all of them.
 #
 # What is a refused draft worth, in time? The bill of stage 05, with T_d = 0: each round with a draft costs T_v, each
 # round without costs T_t. So the speedup is tokens over rounds, weighed:
@@ -377,8 +378,8 @@ for name, (prompt, answer) in texts.items():
 #
 # So it **wins** where the answer quotes: edits of code, summaries, extraction, answers that repeat a form, long chats
 # about one thing, and texts that go round in circles. It **loses** in free text, in translation, at high temperature,
-# and at the start of a text, where there is nothing to look up. And the loss has a limit, T_v / T_t, which a demand for
-# longer matches brings close to 1.
+# and at the start of a text, where there is nothing to look up. The loss has a limit: with T_d = 0 decoding takes at
+# most T_v / T_t times as long as plain decoding. Whoever demands longer matches pays T_v in fewer rounds.
 
 # %% [markdown]
 # ## The target drafts for itself
@@ -445,14 +446,15 @@ for name, pair, known in (
 show(
     figures.draw_layers({"cosine of a layer's input and output": cosines, "agreement when it is left out": agreements}),
     alt="Two panels over the layers of SmolLM2 and of tiny-target. Left, the cosine between a layer's input and "
-    "output: low in the first layers, then above .9 nearly everywhere. Right, how often the others still give the "
-    f"target's token when one layer is left out: {agreements['SmolLM2, 30 layers'][0]:.2f} without layer 0, and about "
+    "output: for SmolLM2 low in the first layers, then above .9 nearly everywhere; for tiny-target below .9 in all. "
+    "Right, how often the others still give the target's token when one layer is left out. For SmolLM2 "
+    f"{agreements['SmolLM2, 30 layers'][0]:.2f} without layer 0, and about "
     f"{sorted(agreements['SmolLM2, 30 layers'])[15]:.2f} in the middle of the order.",
 )
 
 # %% [markdown]
-# The first layers cannot be missed, and the last ones are dear. The others can be spared, *one at a time*, at the price
-# of some agreement.
+# SmolLM2 cannot do without its first layers, and its last ones are hard to spare. The others can be spared, *one at a
+# time*, at the price of some agreement.
 #
 # ### One cache for both
 #
@@ -471,8 +473,8 @@ show(
 
 # %% [markdown]
 # To forget the draft is to set the lengths back; nothing is copied, and there is no second cache. Is that true? A view
-# with fewer layers must own no weights, the cache must be found as it was left, and with *all* layers kept every draft
-# token must be accepted: one wrong slot or position anywhere would show as a refusal.
+# with fewer layers must own no weights. The text must be the plain one, or the draft has spoilt the cache. And with
+# *all* layers kept every draft token must be accepted: one wrong slot or position would show as a refusal.
 
 # %%
 from specdec_ref.drafters import LayerChoice, LayerSkipDrafter
@@ -495,12 +497,13 @@ for kept in ((0, 1, 2, 3), (0, 1, 3), (0,)):
 #
 # ## Which layers should draft?
 #
-# With all layers α is 1, and a draft step costs a target step. With one layer it is cheap and often wrong. Between
-# them stand 2^30 − 2 choices for SmolLM2. We need a score and a way to search.
+# With all layers α is 1, and a draft step costs a target step. With one layer it is cheap and often wrong. In all there
+# are 2^30 − 2 choices for SmolLM2. We need a score and a way to search.
 #
 # **The score** is the bill of stage 05. A small step waits for its weights, so say that a draft step costs the share of
-# the weights that it reads: its layers, and the output layer, which every step reads. Tokens a round come from walking
-# along texts of the target, as we did above. No clock is asked, so the answer is the same on every machine.
+# the weights that it reads: its layers, and the output layer, which every step reads. Verification is taken to cost 1.1
+# plain steps. Tokens a round come from walking along texts of the target, as we did above. No clock is asked, so the
+# answer is the same on every machine.
 #
 # **The search** is greedy: leave out the layer that can best be spared, then ask *anew* which of the others can. (Two
 # layers may stand in for each other; each can be spared, but not both.) It goes on when the score falls, since the next
@@ -538,7 +541,8 @@ for name in ("tiny", "smol"):
     print(f"{found['speedup']:.3f} times as fast as plain decoding")
 
 # %% [markdown]
-# For SmolLM2 the search left out a single layer, and promises a *loss*: .958. We shall see why.
+# For SmolLM2 the search ended early: to leave out a second layer made the score worse. So a single layer is left out,
+# and the promise is a *loss*: .958. We shall see why.
 #
 # ## When does a draft end?
 #
@@ -575,8 +579,8 @@ print("drawn tokens with q < .3 dropped: ", law_of_text(dropped=(2,)))
 # counts on it, and pays out what is missing *beside* it.
 #
 # So: how long a draft gets may depend on laws, and on tokens that stay in it. It must not depend on a token that is
-# then thrown away. The decision must be made from what was known **before the token was drawn**, or keep the token. The
-# reference looks at the law's largest probability, and keeps the last token too: its law is paid for.
+# then thrown away. Decide from what was known **before the token was drawn**, or keep the token. The reference looks at
+# the law's largest probability, and keeps the last token too: its law is paid for.
 #
 # (At temperature 0 nothing is drawn, and the question does not arise: q is a point mass.)
 
@@ -645,7 +649,7 @@ for name, alpha, share in (("one of 30 layers, SmolLM2", 0.77, 0.974), ("half of
 # With a stop threshold the search does better than the first line: .958, by drafting less where the draft is unsure.
 # What it comes closer to in that way is not drafting at all, which is 1.
 #
-# Layer skipping is a method for *deep* targets, and one to know: it needs no training, no second model, and no memory.
+# Layer skipping is a method for *deep* targets: it needs no training, no second model, and no extra memory.
 #
 # ## The bill of a round
 #
@@ -669,8 +673,8 @@ show(figure, alt)
 # Read it by its terms.
 #
 # - **n-gram**: drafting costs nothing and takes no memory. Here it gains on every suite, most on the edits of code. Two
-#   things help it: a check costs hardly more than a step on that machine, so refused drafts are cheap, and a small
-#   model that decodes greedily repeats itself, as the poem did. Where neither holds, remember the tiny story.
+#   things help it: a check costs no more than a step on that machine, so refused drafts are cheap, and a small model
+#   that decodes greedily repeats itself, as the poem did. Where neither holds, remember the tiny story.
 # - **Layer skipping**: more tokens a round than lookup, and a loss on every suite. Its draft step costs nearly as much
 #   as a check.
 # - **The draft model** of stage 04 gains more over all. It is also the only one that had to be trained, and that takes
@@ -684,8 +688,8 @@ show(figure, alt)
 print(published(["n-gram lookup", "layer skipping"]))
 
 # %% [markdown]
-# Both numbers are real and neither is yours: the first is for summaries and other copying, the second for a target of
-# many billion weights.
+# Both numbers are real and neither is yours: lookup's is for summaries and other copying, that of layer skipping for
+# targets of many billion weights.
 #
 # ## Recap
 #

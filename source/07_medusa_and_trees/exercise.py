@@ -175,7 +175,7 @@ check("7.3", walk_tree)
 # ### Is yours exact?
 #
 # The check compares single walks. Here is the test of the law, with your function inside: what a round emits first,
-# over a fine grid of uniform numbers, for a law that you choose. Change the tree: the shares must not move.
+# over a fine grid of uniform numbers, for a law that you choose. Change the tree's tokens: the shares must not move.
 
 # %%
 try:

@@ -7,7 +7,7 @@
 #
 # After this stage you can
 #
-# - say what a Medusa head reads, what it guesses, and why its guesses get worse quickly,
+# - say what a Medusa head reads, what it guesses, and why heads that look further guess worse,
 # - build a tree of guesses, and the mask and positions with which the target reads it in *one* pass,
 # - walk down the tree so that the text follows the target exactly, and clean up the cache afterwards,
 # - choose a tree for a budget of nodes,
@@ -28,7 +28,7 @@
 # ## Where could guesses come from?
 #
 # The draft model of stage 04 made K passes for K tokens. Small passes, but one after the other, and it took memory of
-# its own. Is there something in the target that could do without?
+# its own. Can something in the target guess without them?
 #
 # Look at what a pass of the target computes for each token. At the end stands a vector, the **feature** f_t: a few
 # hundred numbers about the text up to token t. The output layer turns it into the law of the next token. But the model
@@ -38,6 +38,9 @@
 # A **Medusa head** is one small layer that turns f_t into another vector, for the *same* output layer:
 #
 # $$\text{head}_k(f_t) = f_t + \text{SiLU}(W_k f_t + b_k)$$
+#
+# $\text{SiLU}(z) = z / (1 + e^{-z})$ leaves large positive numbers as they are and makes negative ones small. (In the
+# paper each head trains an output layer of its own, which begins as a copy. The course shares one, which saves memory.)
 #
 # The output layer itself guesses $x_{t+1}$. Head 1 guesses $x_{t+2}$, head 2 guesses $x_{t+3}$, and so on: all from the
 # same feature, all at once. Let us look at one place of a story that `tiny-target` writes. It has three heads.
@@ -84,7 +87,7 @@ def word(token):
 @torch.inference_mode()
 def guesses_at(heads, text, ranks):
     """The likeliest tokens of each head at each place of a text, [T, H, ranks]."""
-    features = target.fresh(1).prefill_with_features([text])[0]  # [T, D]
+    features = target.fresh(1).prefill_with_features([text])[0]  # [T, W]: W numbers for each token
     return heads.logits(features).topk(ranks).indices
 
 
@@ -148,8 +151,8 @@ show(
 )
 
 # %% [markdown]
-# Two things stand out. Head 1 is the best; whoever looks further hits less. And where the first guess is wrong, one of
-# the next ones is often right.
+# Two things stand out. Head 1 is the best; the two that look further hit less. And where the first guess is wrong, one
+# of the next ones is often right.
 #
 # Can longer training make head 3 as good as head 1? No. The tokens in between are not chosen yet, and nobody can know
 # them. The best that head 3 can learn is the mean over all ways the text may take until then. A draft model does not
@@ -207,7 +210,7 @@ show(
 # The target must give a law after every node. One pass per path would do, but the paths share their beginnings, and
 # many passes are just what we want to avoid. Stage 03 put a chain into one pass. What must change for a tree?
 #
-# A pass is told three things about a token: what it *is*, where it *sits*, and whom it *sees*. For a chain both answers
+# A pass is told three things about a token: what it *is*, where it *sits*, and whom it *sees*. For a chain the last two
 # follow from its number in the block. For a tree they follow from the text that the node stands for:
 #
 # - **Position**: the text's length, plus the node's depth. Guesses at the same place share a position.
@@ -481,7 +484,7 @@ print("gathered:        ", slots(lm), "  next logits right:", torch.equal(lm.ext
 # without a hole, and the next logits are those of a fresh reading. The keys need no repair when they move: a key knows
 # its position, not its slot, and the position was right from the start.
 #
-# Gathering copies D keys and values per layer. Next to a pass of the target, that is nothing.
+# Gathering copies at most D keys and values per layer. Next to a pass of the target, that is nothing.
 #
 # ## The whole round
 #
@@ -555,22 +558,22 @@ show(
 # The likeliest nodes go deep where the path is good, and wide where it is doubtful. On paper they beat the regular tree
 # of the same size clearly. Counted, they only draw level. Why?
 #
-# The heads do not hit independently. Where the text is easy all of them are right together, and where it is hard all of
-# them fail. So the good paths are better than the product says, and the many mixed ones are worse. The product is a
-# start for choosing a tree. To know what a tree brings, count.
+# One reason: the heads do not hit independently. Where the text is easy all of them are right together, and where it is
+# hard all of them fail. So the good paths are better than the product says, and the many mixed ones are worse. The
+# product is a start for choosing a tree. To know what a tree brings, count.
 #
-# One more warning, the same as in stage 05: E is the upper half of the fraction. Each node is a token that the target
-# reads. The bill comes below.
+# One more warning, the same as in stage 05: E is only the numerator of the speedup. Each node is a token that the
+# target reads. The bill comes below.
 #
 # ## Train heads yourself
 #
 # The target stays as it is: only the small layers learn. What is shown to them? The target writes texts, and we keep
-# its feature and its law at each token. Head k reads the feature at t and is asked for the law at t + k: not only the
-# token that came, but how likely the target found *each* token there. The loss is the divergence from that law, and
-# later heads count less.
+# its feature after each token, and its law of the next one. Head k reads the feature after token t and is asked for the
+# law after token t + k: not only the token that came, but how likely the target found *each* token there. The loss is
+# the divergence from that law, and later heads count less.
 #
 # At the start a head's layer is zero. Then it repeats what the output layer says: the *next* token, one place too
-# early. So training begins with a large loss, and falls fast.
+# early. So the loss is large at first, and falls fast.
 #
 # `specdec train medusa --target tiny` reads thousands of texts. Here we run the same code on a few, for about 20
 # seconds. First `tiny-target` writes them, then the heads learn.
@@ -601,7 +604,7 @@ marks = {
 course = {int(look["step"]): look[TREE_FIGURE] for look in trained.looks}
 show(
     figures.draw_training(trained.losses, course, marks),
-    alt=f"Left: the loss falls from {trained.losses[0]:.1f} to {trained.losses[-1]:.1f} over {len(course)} looks. "
+    alt=f"Left: the loss falls from {trained.losses[0]:.1f} to {trained.losses[-1]:.1f} over {max(course)} steps. "
     f"Right: tokens a round with the tree 3 x 2 x 1 on unseen text rise to {course[max(course)]:.2f}; untrained heads "
     f"give {marks['untrained']:.2f}, those in models/ {marks['those in models/']:.2f}.",
 )
@@ -633,8 +636,9 @@ print("the texts of plain decoding, with all of them:", same and also_same)
 #
 # $$\text{accept } x \text{ if } p(x) > \min(\epsilon, \; \delta \, e^{-H(p)})$$
 #
-# H is the entropy of p. Where the target is sure, only its favourite passes. Where it is unsure, many tokens do. Of all
-# paths whose nodes pass, the longest is kept. More is accepted, and the text reads well. Is it still the target's?
+# $H(p) = -\sum_x p(x) \ln p(x)$ is the entropy of p: 0 where one token has everything, large where many tokens share.
+# Where the target is sure, only its favourite passes. Where it is unsure, many tokens do. Of all paths whose nodes
+# pass, the longest is kept. More is accepted, and the text reads well. Is it still the target's?
 #
 # By hand: p = .5, .3, .2 after any text, and the tree holds just token 1. With the usual ε = .09 and δ = .3 it passes,
 # since .3 is more than .09. It *always* passes. What does the target's law say about that?
@@ -666,10 +670,10 @@ for name, law in laws.items():
 print(f"distance from the target's law: exact walk {distance(verify_tree):.6f}, typical {distance(typical_rule):.6f}")
 
 # %% [markdown]
-# A token that the target says in 3 of 10 cases is now said in 10 of 10. That is not a rounding error. Would stricter
-# thresholds cure it? No: $e^{-H}$ is never above the largest probability, and δ is below 1. So the favourite *always*
-# passes, also where it should come only half of the time. **Typical acceptance is lossy wherever luck has a say.** At
-# temperature 0 the law is one token, and only that passes: there it equals greedy decoding.
+# In the first example a token that the target says in 3 of 10 cases is said in 10 of 10. Would stricter thresholds cure
+# it? No: $e^{-H}$ is never above the largest probability, and δ is below 1. So the favourite *always* passes, also
+# where it should come only half of the time. **Typical acceptance is lossy wherever luck has a say.** At temperature 0
+# the law is one token, and only that passes: there it equals greedy decoding.
 #
 # And on text? `tiny-target` writes at temperature 1. The story has come to a place where many words could follow. We
 # let 200 rows write the next word, each with its own luck.
@@ -710,7 +714,7 @@ show(
 )
 
 # %% [markdown]
-# Two hundred lucks, and one word. What does the rule gain? Tokens a round. What does it lose over a longer text? We let
+# Two hundred rows, and one word. What does the rule gain? Tokens a round. What does it lose over a longer text? We let
 # each of the twelve openings be continued eight times, and count the different continuations.
 
 # %%
@@ -725,9 +729,9 @@ for name, decode in {
     print(f"{name:11} {run.emitted_per_round:.1f} tokens a round, different texts: {different / len(many):.0%}")
 
 # %% [markdown]
-# So typical acceptance is a *trade*: less variety for more speed. One may want that. But it is not what "speculative
-# decoding" promises, and whoever offers it should say so. When you read "lossless", ask: by which acceptance? In
-# `specdec_ref` it is off unless asked for.
+# (Plain and exact differ by chance alone.) So typical acceptance is a *trade*: less variety for more speed. One may
+# want that. But it is not what "speculative decoding" promises, and whoever offers it should say so. When you read
+# "lossless", ask: by which acceptance? In `specdec_ref` it is off unless asked for.
 #
 # ## On SmolLM2
 #
@@ -784,8 +788,8 @@ for name, some_paths in smol_trees.items():
 
 # %% [markdown]
 # (A pass may come out cheaper than a plain step: some kernels serve a block better than a single token. Or the machine
-# was busy.) The drafter that `pair.drafter("medusa")` gives uses the small tree: it was chosen for processors. The
-# paper's trees have up to 64 nodes, since a GPU reads so many tokens in about the time of one.
+# was busy.) The drafter that `pair.drafter("medusa")` gives uses the small tree: it was chosen for CPUs. The paper's
+# trees have up to 64 nodes, since a GPU that serves one request reads so many tokens in about the time of one.
 #
 # Now the whole bill, beside a plain step and the draft model of stage 04. Times are those of your machine.
 

@@ -346,7 +346,7 @@ else:
     print("Write 8.2, 8.3 and 8.4 first, then run this cell again.")
 
 # %% [markdown]
-# And when tokens are drawn? Then the ceiling counts. With your `vocabulary_cost`, along the answer of above:
+# And when tokens are drawn? Then the ceiling counts. With your `vocabulary_cost`, along the same answer:
 
 # %% tags=["nbval-ignore-output"]
 with torch.inference_mode():

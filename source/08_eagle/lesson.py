@@ -1,8 +1,8 @@
 # %% [markdown]
 # # EAGLE: drafting from features
 #
-# A draft model of its own reads the whole text again, from the first token on, with a small network. But the target has
-# read that text already, with a large one. Can a draft begin where the target ended?
+# A separate draft model reads the whole text for itself, from the first token on, with a small network. But the target
+# has read that text already, with a large one. Can a draft begin where the target ended?
 #
 # After this stage you can
 #
@@ -66,7 +66,7 @@ print(f"the feature before it gives the answer's token: {right} of {len(answer)}
 #
 # So the pair (feature at t, token t+1) should beat both of its halves. By how much? In a small world this can be
 # computed exactly. Here are four words and a target whose law depends on the last two of them. Its feature at t is what
-# it knows: the words at t-1 and t. What is the best guess of the law at t+2 for each kind of drafter?
+# it knows: the words at t-1 and t. Each drafter guesses the mean law of token t+2, given what it knows.
 
 # %%
 table = (2.0 * torch.randn(4, 4, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)).softmax(-1)
@@ -87,13 +87,13 @@ small_world = {
     known: float((chance * torch.minimum(p, q).sum(-1)).sum()) for known, q in guesses.items()
 }  # alpha = sum min(p, q)
 for known, alpha in small_world.items():
-    print(f"a drafter that knows {known}: alpha at best {alpha:.2f}")
+    print(f"a drafter that knows {known}: alpha {alpha:.2f}")
 
 # %% [markdown]
-# The pair reaches 1 because this small feature holds everything. And the gap between the first line and the last is
-# *luck*: no training can close it, since nothing in the feature says what will be drawn.
+# The pair reaches 1 because this small feature holds everything. No training can close the gap between the first line
+# and the last: nothing in the feature says what will be drawn.
 #
-# Is it so in a real model? There the best guess cannot be computed, but a simple one can. We let `tiny-target` read 80
+# Is it so in a real model? There the mean law cannot be computed, but a simple guess can. We let `tiny-target` read 80
 # stories, and fit three straight lines, that is, three matrices: from the feature alone, from the token's embedding
 # alone, and from both, each to the *next feature*. The target's own output layer makes laws of the guesses. The last
 # 20 stories are kept for measuring.
@@ -143,7 +143,7 @@ for known, alpha in real_world.items():
 from specdec_course import eagle_figures as figures
 from specdec_course.figures import show
 
-worlds = {"four words, at best": small_world, "tiny-target, a straight line": real_world}
+worlds = {"four words, the mean law": small_world, "tiny-target, a straight line": real_world}
 show(
     figures.draw_knowledge(worlds),
     alt="Two groups of three bars: alpha of a drafter that knows the feature, the token, or both. "
@@ -357,9 +357,9 @@ print(
 )
 
 # %% [markdown]
-# At the first token there is nothing between them: both read true features there. From the second on, the head that has
-# never read its own features falls behind. One pass costs half the training, and loses in every round. The authors of
-# EAGLE-3 report that such training, and no longer aiming at the exact feature, is what lets a head gain from more text.
+# At the first token the two are alike: both read true features there. From the second on, the head that has never read
+# its own features falls behind. One pass is cheaper to train, and the drafts pay for it. The authors of EAGLE-3 report
+# that such training, and no longer aiming at the exact feature, is what lets a head gain from more text.
 #
 # ## What must be forgotten after a round?
 #
@@ -455,15 +455,15 @@ for entry in Listening.ledger:
     print("\t".join(f"{value:>{len(name)}}" for name, value in entry.items()))
 
 # %% [markdown]
-# Go along the lines. Each round begins by feeding the pairs of the last one: `fed` is one more than was accepted then.
-# While K tokens are drafted, the cache holds n - 1 true pairs and K - 1 of its own. After the verdict it holds n - 1
-# again.
+# Go along the lines. The first round feeds the n - 1 pairs of the prompt. Each later round feeds the pairs of the one
+# before it: `fed` is one more than was accepted there. While K tokens are drafted, the cache holds n - 1 true pairs and
+# K - 1 of its own. After the verdict it holds n - 1 again.
 
 # %% [markdown]
 # ## A smaller vocabulary
 #
-# Look at the bill of a head. Its own weights are few. But after each drafted token the output layer asks for one row
-# per token of the vocabulary. How do the two compare?
+# Look at the bill of a head. Its own weights are few. But for each drafted token the whole output layer must be read,
+# one row for each token of the vocabulary. How do the two compare?
 
 # %%
 smol = load_pair("smol")
@@ -538,7 +538,7 @@ p = torch.tensor([0.3, 0.3, 0.2, 0.1, 0.1], dtype=torch.float64)
 kept = torch.tensor([1, 2, 4])
 head_law = torch.tensor([0.7, 0.1, 0.2], dtype=torch.float64)  # over draft ids 0, 1, 2
 q = torch.zeros(5, dtype=torch.float64).index_copy(0, kept, head_law)
-cut = torch.tensor([0.25, 0.15, 0.2, 0.3, 0.1], dtype=torch.float64) * (q > 0)  # a law over all five, masked, sum .5
+cut = torch.tensor([0.25, 0.15, 0.2, 0.3, 0.1], dtype=torch.float64) * (q > 0)  # a law over all five, masked: sum .45
 print("the target's law:                    ", [round(x, 3) for x in p.tolist()])
 for name, drawn, judged in (
     ("drawn from q, judged with q", q, q),
@@ -672,7 +672,8 @@ print(f"tokens of this answer inside of the draft vocabulary: {inside} of {len(p
 # - **Drafting**: K passes of one decoder layer, one after the other, and the rows of the draft vocabulary. The first
 #   pass of a round reads 1+a pairs, the others one each.
 # - **Verifying**: one pass of the target, as always, plus handing its features over, which costs next to nothing.
-# - **Memory**: the head's weights and a cache of one layer. Embedding and output layer are shared.
+# - **Memory**: the head's weights, a copy of the output layer's rows for the draft vocabulary, and a cache of one
+#   layer. The embedding is the target's.
 # - **Training**: once for each target. A head fits the weights it was trained for and no others; loading checks that.
 #
 # First measured here and now, on a few prompts, beside the draft model:
@@ -695,9 +696,9 @@ show(figure, alt)
 # %% [markdown]
 # Read the columns from left to right. A head that guesses better brings more tokens a round; a draft step is what it
 # costs; each node of a tree is one more row of the check. On the machine of the record a few more rows cost the check
-# next to nothing, so there the small tree pays. Where rows are dear it would lose to the chain. And the loss in this
-# table, layer skipping, has an honest reason too: it guesses as well as any, but each draft step costs nearly a whole
-# check. Compare both tables: your machine may order the methods in another way.
+# next to nothing, so there the small tree pays. Where rows are dear it would lose to the chain. One method loses in
+# this table, layer skipping: it guesses as well as any, but each draft step costs nearly a whole check. Compare both
+# tables: your machine may order the methods in another way.
 #
 # ### What others measured
 #
@@ -724,8 +725,8 @@ print(published(["EAGLE", "EAGLE-2", "EAGLE-3"]))
 #
 # ## Further reading
 #
-# - Li et al. 2024, "EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty" (arXiv 2401.15077), sections 3
-#   and 4: features, and the "I am / I always" example. "EAGLE-2" (arXiv 2406.16858): dynamic trees.
+# - Li et al. 2024, "EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty" (arXiv 2401.15077), sections 1
+#   and 3: features, and the "I am / I always" example. "EAGLE-2" (arXiv 2406.16858): dynamic trees.
 # - Li et al. 2025, "EAGLE-3" (arXiv 2503.01840), section 3: training-time test, and heads that no longer aim at
 #   features.
 # - Zhang et al. 2025, "Learning Harmonized Representations for Speculative Sampling" (arXiv 2408.15766): the same idea.

@@ -402,8 +402,8 @@ except NotImplementedError:
     print("Answer 9.5 first. Then run this cell again.")
 
 # %% [markdown]
-# If it does not pay, that is a finding and no failure. Look at T_m: a model of one layer is not ten times faster than
-# one of two.
+# If it does not pay, that is a finding and no failure. Look at T_m: a model with a sixth of the weights is not six
+# times as fast.
 #
 # ## Do you see why?
 #

@@ -5,7 +5,7 @@
 #
 # After this stage you can
 #
-# - name three ways to teach a student, and say which of them *is* the acceptance rate,
+# - name three ways to teach a student, and say which of them measures acceptance itself,
 # - say at which positions, and at which temperature, a loss must be measured,
 # - teach a student in seconds, and choose among students by what they are paid for,
 # - build a draft that is itself a speculative decoder, exact at both levels,
@@ -121,8 +121,8 @@ show(
 
 # %% [markdown]
 # The forward KL is **mode-covering**. Where p has mass and q has none, log(p / q) explodes. So the student spreads over
-# everything that the target might say, the valley in between included, which the target never says. There its drafts
-# are refused.
+# everything that the target might say, the valley in between included, which the target hardly ever says. There its
+# drafts are refused.
 #
 # The reverse KL is **mode-seeking**. Now it is dear to say what the target would not. So the student picks one bump
 # and is silent about the other. For a text generator that would be a loss of variety. For a *draft* it is none: variety
@@ -168,13 +168,13 @@ for prompt, answer in zip(prompts, answers, strict=True):
     print("counts:", *(f"{'yes' if yes else 'no':>6}" for yes in counts + [False] * len(padding)))
 
 # %% [markdown]
-# Three faults are common here, and none of them shows as an error. *The mean over all positions*: half of the loss is
-# then about padding. *Zeros for masked positions, and a mean that divides by all of them*: the loss looks small before
-# anything is learned. *The row one to the right*: the student learns to skip a token.
+# Three faults are common here, and none of them shows as an error. *The mean over all positions*: much of the loss is
+# then about prompts and padding. *Zeros for masked positions, and a mean that divides by all of them*: the loss looks
+# small before anything is learned. *The mask one place to the right*: the first token of each answer is never taught.
 #
 # One more thing belongs to the place: **temperature**. A draft is judged under the settings of the user. If those say
-# .5, then p *and* q are at .5. What if the loss forgets it for the student? Then the student learns to be sharp all by
-# itself. And later, when it drafts, it is sharpened once more.
+# temperature .5, then p *and* q are at .5. What if the loss forgets it for the student? Then the student learns to be
+# sharp all by itself. And later, when it drafts, it is sharpened once more.
 
 
 # %%
@@ -194,14 +194,14 @@ for name, logits in taught.items():
     print(f"taught with {name}: accepted when it drafts at .5: {alpha:.2f}")
 
 # %% [markdown]
-# ## Twenty seconds of teaching
+# ## A few seconds of teaching
 #
 # Now a real one. `tiny-target` goes on with openings of little stories, at temperature 1. We keep its laws at each
-# position. That is important: a draft is judged along the *target's own* text, so that is what it should learn from,
-# and not the text that once taught the target.
+# position. Why let the target write? A draft is judged along the *target's own* text, so that is what it should learn
+# from, and not the text that once taught the target.
 #
 # The student has one layer. Loop, batches and optimiser are those that made the models of this course
-# (`specdec_ref/training`). Only the loss is ours. The functions of above, once more, from logarithms:
+# (`specdec_ref/training`). Only the loss is ours. Here are the three measures again, from logarithms:
 
 
 # %%
@@ -249,11 +249,11 @@ print("TV has fewer favourites than forward KL:", habits["TV"][0] < habits["forw
 print("and is surer of them:", habits["TV"][1] > habits["forward KL"][1] + 0.1)
 
 # %% [markdown]
-# There you see the panels again, in a language model. By forward KL the student has many favourites and is sure of
-# none: it covers. By TV it has few and backs them: it seeks. And by reverse KL it has one favourite for all places. How
-# can a loss that worked on bumps fail like that? Look at what a loss says to somebody who knows nothing, so that all
-# 1,000 tokens are equally likely. The target says token 0 with .7, token 1 with .2, token 2 with .05. How strongly does
-# each loss pull at them?
+# There you see the panels again, in a language model. By forward KL the student has many favourites and is less sure of
+# them: it covers. By TV it has fewer and backs them: it seeks. And by reverse KL it has one favourite for all places.
+# How can a loss that worked on bumps fail like that? Look at what a loss says to somebody who knows nothing, so that
+# all 1,000 tokens are equally likely. The target says token 0 with .7, token 1 with .2, token 2 with .05. How strongly
+# does each loss pull at them?
 
 # %%
 start_p = torch.full((1000,), 0.05 / 997, dtype=torch.float64)
@@ -298,7 +298,7 @@ print("all three go on learning:", all(later[name] > taken_over[name][0] + 0.05 
 print("now TV is ahead of forward KL:", later["TV"] > later["forward KL"])
 
 # %% [markdown]
-# With a good start, the loss that is paid for pays. That is why the recipe of the course's own drafts adds KL and TV
+# With a good start, TV pays off. That is why the recipe of the course's own drafts adds KL and TV
 # (`specdec_ref/training/distill.py`). DistillSpec (Zhou et al. 2024) tried such losses on larger pairs and found that
 # the best one depends on the task and on how one decodes. Nobody can tell you in advance. You can measure.
 #
@@ -322,7 +322,7 @@ print("at temperature 0 forward KL is ahead of TV:", counted["forward KL"][0.0] 
 # %% [markdown]
 # Did you expect the last line? The overlap and the count at temperature 1 ask for the same number: the first adds up
 # chances, the second tosses coins, and with so few of them it is rough. At temperature 0 acceptance is another
-# question: do both have the same favourite? A student with many favourites does better there. **So choose with the
+# question: do both have the same favourite? Here the student with many favourites does better. **So choose with the
 # settings of your users**, and teach for them too.
 #
 # What did it cost? Here are the drafts of the course, from their cards.
@@ -341,9 +341,9 @@ for name in ("tiny-draft", "tiny-micro", "smol-draft"):
     print("favourites in common:", ", ".join(common))
 
 # %% [markdown]
-# Writing the text and training is paid *once*, a second model in memory for ever. `specdec train --help` lists the
-# commands. Neither a shared family nor distillation guarantees the best speedup: acceptance and price both count
-# (stage 05).
+# Writing the text and training is paid *once*; the memory for a second model is paid as long as it serves.
+# `specdec train --help` lists the commands. Neither a shared family nor distillation guarantees the best speedup:
+# acceptance and price both count (stage 05).
 #
 # ## A draft for the draft
 #
@@ -515,8 +515,8 @@ print("sampling raises no error, and writes", len(warm[0]), "tokens")
 # ### The loop inside
 #
 # One inner round writes 1 to k + 1 tokens. The target wants K. So there is a loop, and it is the loop of stage 04, one
-# level down: limit, draft, one pass, judge, go on. With room for m more tokens, how many may the micro model draft? At
-# most m − 1, since a round brings one more than it keeps. For the last token it drafts none, and the draft model takes
+# level down: limit, draft, one pass, judge, go on. With room for r more tokens, how many may the micro model draft? At
+# most r − 1, since a round brings one more than it keeps. For the last token it drafts none, and the draft model takes
 # a plain step.
 #
 # After the target's verdict *both* caches roll back, the draft model's and the micro model's. All of this is
@@ -580,7 +580,8 @@ print("of its drafts the text got", outer.accepted, "and from the target itself"
 # target. So: *a third model pays exactly where speculation pays for the draft model.*
 #
 # A draft ends after K tokens, so the last inner rounds are short. `staged_draft_cost` takes that into account, by a
-# recursion over the tokens still missing. Is it right? Let us toss coins.
+# recursion over the tokens still missing. Is it right? Let us toss coins. (Until the times of this machine come in, we
+# take T_vd = T_d.)
 
 # %%
 from specdec_ref.draft_shapes import staged_draft_cost
@@ -708,9 +709,9 @@ for lm in (tiny.target, tiny.draft, micro_lm):
 
 # %% [markdown]
 # If the third model loses here, look at T_m. `tiny-micro` has a sixth of the weights of `tiny-draft`, but its step is
-# hardly six times as fast. At this size a step is not so much arithmetic as the *starting* of operations, layer by
+# far from six times as fast. At this size a step is not so much arithmetic as the *starting* of operations, layer by
 # layer, and one layer against two is about a half. On a large draft model, whose step is bound by memory, the ratio of
-# sizes would come out. A loss is a loss all the same, and it stays in the table.
+# sizes would show. A loss is a loss all the same, and it stays in the table.
 #
 # ## SmolLM2
 #

@@ -41,6 +41,7 @@ from specdec_course import check, hint, logbook, progress, quiz, replay
 # | `a` C3 | "a" | C3, the first half of an ü |
 # | `a` C3 BC | "aü" | none |
 # | `a` FF | "a�" | none: no character begins with FF |
+# | F0 9F `a` | "�a" | none: a beginning that was broken off is *one* mark |
 
 
 # %%

@@ -127,8 +127,8 @@ print("so the draft would read", len(draft.encode(alone.encode())), "tokens; rig
 print(len(draft.encode(target.spell(sample))))
 
 # %% [markdown]
-# Each half character became a **replacement mark**. The draft model would read marks that nobody wrote, and go on from
-# there. The right way is to hold such bytes back until the others have come.
+# Each piece of a character became a **replacement mark**. The draft model would read marks that nobody wrote, and go on
+# from there. The right way is to hold such bytes back until the others have come.
 #
 # `Bridge` is the reference's two-way bridge between the tokenizers. It is told the target's tokens, here one more each
 # time. What does the draft model know after each?
@@ -140,8 +140,8 @@ for n, token in enumerate(sample, 1):
     print(f"{target.bytes[token]!s:14} the draft knows {bridge.text.decode()!r:14} waiting: {bridge.pending!s}")
 
 # %% [markdown]
-# While something waits, the draft model does not know the end of the text. It may propose nothing, or the rest of
-# exactly this character.
+# While something waits, the draft model does not know the end of the text. It may propose nothing, or a text whose
+# first character begins with exactly these bytes.
 #
 # And bytes that can *never* become a character? A sampled model may write them. To wait for their rest is to wait for
 # ever, and this text would never be drafted for again. They become the replacement mark at once:
@@ -304,7 +304,7 @@ for lookbehind in (1, 2, 4, 10):
 # tokens of the target come *after* it?
 #
 # Again the end of the text is encoded together with what is new. transformers calls this window `assistant_lookbehind`.
-# The tokens that begin at the border, where the text ends, are the draft. Two cases:
+# The place where the text ends is the border. The tokens from the border on are the draft. Two cases:
 
 # %%
 for text, words in ((" He saw a hedge", "hog in"), (" They ran to the gar", "den again")):
@@ -322,8 +322,8 @@ for text, words in ((" He saw a hedge", "hog in"), (" They ran to the gar", "den
 # text already. What can be done? Either propose nothing, or encode the rest alone. The reference does the latter where
 # it is safe. It is a guess at what the target would say after an unusual beginning.
 #
-# **Question.** In the first case, is the rest cut otherwise than by itself? Would we get the same tokens without any
-# window? Let us count, over every border in the story.
+# **Question.** In the first case, would the rest be cut in the same way without any window? Let us count, over every
+# border in the story.
 
 # %%
 borders = agree = 0
@@ -423,7 +423,8 @@ print("point mass: exact to 1e-12:", exact < 1e-12)
 print(f"an invented q: off by {deviation(believed):.3f}")
 
 # %% [markdown]
-# Greedy is also the best choice. A draft token passes with chance p(x), so the likeliest text is the best guess.
+# Among choices without luck, greedy is also the best one: a draft token passes with chance p(x), so the likeliest token
+# is the best guess.
 #
 # ## Only what both can say
 #
@@ -518,7 +519,7 @@ print(f"draft ids taken for target ids: off by {deviation(told(misplaced)):.3f}"
 # ## How much is lost on the bridge?
 #
 # A refused draft has one of two causes. The models disagree, or the bridge lost something. To see the bridge alone,
-# take two models that agree about everything: both know the story of above *by heart*, each in its own tokens. (They
+# take two models that agree about everything: both know the story from above *by heart*, each in its own tokens. (They
 # are made, not trained: after n tokens comes the next one of the text.) With one tokenizer, no draft would ever be
 # refused. And here?
 
@@ -750,8 +751,8 @@ for way, source, stated in reports:
 # the task. Our draft knows little stories, and that is what decides here.
 #
 # So when is this way the right one? Where there is no small sister, and there *is* a small model that is good at the
-# same kind of text. Distilling a draft with the target's own tokenizer costs a training run and is likely to accept
-# more. Try the stranger first: it costs nothing but an experiment.
+# same kind of text. Distilling a draft with the target's own tokenizer costs a training run, and its drafts are likely
+# to be accepted more often. Try the stranger first: it costs nothing but an experiment.
 #
 # ## Recap
 #

@@ -751,7 +751,7 @@ QUESTIONS = [
     ),
     Question(
         "5.b",
-        "A service runs 64 texts at once. With speculation it accepts as much as with one text, and yet it is slower "
+        "A service runs 256 texts at once. With speculation it accepts as much as with one text, and yet it is slower "
         "than without. Why?",
         (
             Choice(
@@ -760,8 +760,8 @@ QUESTIONS = [
             ),
             Choice(
                 "The spare arithmetic is used up",
-                "Right: 64 texts fill the machine by themselves, so a pass over five times as many tokens takes about "
-                "five times as long.",
+                "Right: 256 texts fill the machine by themselves, so a pass over five times as many tokens takes "
+                "several times as long.",
             ),
             Choice(
                 "The weights are streamed once for each text",

@@ -33,7 +33,7 @@ class AdaptiveDrafter(Drafter):
     Parameters
     ----------
     drafter : Drafter
-        Who proposes.
+        Who proposes, in chains: the counts of a tree say little about alpha.
     pass_seconds : dict of int to float
         Seconds of a target pass by block length.
     draft_step_s : float

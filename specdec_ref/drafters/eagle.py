@@ -57,7 +57,7 @@ class EagleDrafter(Drafter):
 
     Source
     ------
-    Li et al. 2024 (arXiv 2401.15077); its trees: section 4.1.
+    Li et al. 2024 (arXiv 2401.15077), section 3.1, trees included.
     """
 
     wants_features = True

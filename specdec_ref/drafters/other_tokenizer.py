@@ -2,7 +2,7 @@
 
 `ReencodingDrafter` lets it write on, turns what it wrote into text, and the text into the target's tokens. Any two
 tokenizers will do. But no law belongs to the tokens that come out, so they are a deterministic draft, q a point mass,
-and the draft model writes greedily: of all texts its likeliest is the best guess.
+and the draft model writes greedily: of all ways to write without luck, its likeliest next token is the natural guess.
 
 `SharedTokensDrafter` lets it draw only what both tokenizers have as ONE token, from its law on these tokens, scaled. So
 q is known, and sampled drafts are judged as such. What only one of them has is never drafted.

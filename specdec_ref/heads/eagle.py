@@ -14,7 +14,7 @@ the commonest tokens, the draft vocabulary, and never drafts another token.
 
 Source
 ------
-Li et al. 2024, "EAGLE" (arXiv 2401.15077), section 4; the reduced vocabulary and training on own features follow
+Li et al. 2024, "EAGLE" (arXiv 2401.15077), section 3; the reduced vocabulary and training on own features follow
 EAGLE-3 (Li et al. 2025, arXiv 2503.01840).
 """
 

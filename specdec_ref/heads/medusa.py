@@ -2,11 +2,12 @@
 
 The target's output layer reads the feature f_t and gives the law of the next token, x_{t+1}. Head k reads the same f_t
 and guesses the token k places later: head 1 guesses x_{t+2}, the token AFTER the next one, head 2 guesses x_{t+3}. So
-one pass of the target brings a token and a guess at each of those after it. No guess knows what the others say, which
-is why they get worse quickly, and why a tree of several guesses pays.
+one pass of the target brings a token and a guess at each of those after it. No guess knows what the others say: that
+is why they are weak, and why a tree of several guesses pays.
 
 A head is one residual layer, f + SiLU(W f + b), in front of the target's own output layer. With W = 0 and b = 0 it is
-that output layer, which is how its training begins.
+that output layer, which is how its training begins. In the paper each head also learns an output layer of its own, a
+copy of the target's at first; here that would be 28 million weights a head.
 
 Source
 ------

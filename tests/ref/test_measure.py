@@ -72,6 +72,16 @@ def test_the_clock_stands_still_while_the_consumer_works(target):
     assert run.new_tokens == 3
 
 
+def test_a_block_may_be_longer_than_the_context():
+    blocks: list[int] = []
+    lm = table_lm(torch.zeros(4, 4).double())
+    lm.model.register_forward_pre_hook(
+        lambda _, __, given: blocks.append(given["input_ids"].shape[1]), with_kwargs=True
+    )
+    assert list(time_passes(lm, [1, 6], context=2, repeats=1)) == [1, 6]
+    assert blocks == [2, 1, 6, 1, 6]  # the context, then two turns
+
+
 def test_passes_take_turns_and_the_first_turn_only_warms_up(target):
     order = []
 

@@ -227,6 +227,10 @@ def test_bad_trees_are_refused_by_the_rule():
         verify_siblings(p, tokens, hung, torch.tensor([[[0.5, 0.5, 0, 0], [1.0, 0, 0, 0]]]), u, v)
     with pytest.raises(ValueError, match="not drawn from that law"):
         verify_siblings(p * float("nan"), tokens, hung, q, u, v)
+    with pytest.raises(ValueError, match="holds NaN"):  # of a token that was not drafted, but may be drawn
+        verify_siblings(p, tokens, hung, q.index_fill(2, torch.tensor([3]), float("nan")), u, v)
+    with pytest.raises(ValueError, match="num_drafted has shape"):
+        verify_siblings(*(part.expand(2, *part.shape[1:]) for part in (p, tokens, hung, q, u, v)), torch.tensor([1]))
 
 
 # Drawing
