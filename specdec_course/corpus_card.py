@@ -17,17 +17,18 @@ train drafts on. The text is the model's: it is often wrong, sometimes nonsense,
 
 ## How it was made
 
-- **Model**: SmolLM2-135M-Instruct (HuggingFaceTB, Apache-2.0), {arithmetic} on a CPU, dequantised from a Q4_1 GGUF
-  file (4-bit weights). These are not the weights that HuggingFaceTB published: the text shows what the dequantised
+- **Model**: SmolLM2-135M-Instruct (HuggingFaceTB, Apache-2.0), on a CPU,
+  {arithmetic},
+  dequantised from a Q4_1 GGUF file (4-bit weights). These are not the weights that HuggingFaceTB published: the text shows what the dequantised
   model says. SHA-256 of its `model.safetensors`: `{model_sha256}`.
 - **Prompts**: composed of templates and words written for this course (`specdec_ref/training/prompt_parts.py`), put
   into the model's chat template with its default system line. No outside text is in them.
 - **Sampling**: a third of the prompts each is answered greedily, at temperature 0.7 and at temperature 1, with no other
   filter. The temperature, the seed of the luck and the split are functions of the prompt alone. An answer ends with the
   end-of-text token, which is kept, or after {max_new_tokens} tokens.
-- **Command**: {command}. It can be
-  stopped and started again. The same command gives the same text up to the rounding of {dtype}: another processor or
-  another batch may turn a token, and with it the rest of that answer.
+- **Command**: {command}.
+  It can be stopped and started again. The same command gives the same text up to the rounding of {dtype}:
+  another processor or another batch may turn a token, and with it the rest of that answer.
 
 ## What is in it
 
