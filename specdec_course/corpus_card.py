@@ -19,8 +19,8 @@ train drafts on. The text is the model's: it is often wrong, sometimes nonsense,
 
 - **Model**: SmolLM2-135M-Instruct (HuggingFaceTB, Apache-2.0), on a CPU,
   {arithmetic},
-  dequantised from a Q4_1 GGUF file (4-bit weights). These are not the weights that HuggingFaceTB published: the text shows what the dequantised
-  model says. SHA-256 of its `model.safetensors`: `{model_sha256}`.
+  dequantised from a Q4_1 GGUF file (4-bit weights). These are not the weights that HuggingFaceTB published: the text
+  shows what the dequantised model says. SHA-256 of its `model.safetensors`: `{model_sha256}`.
 - **Prompts**: composed of templates and words written for this course (`specdec_ref/training/prompt_parts.py`), put
   into the model's chat template with its default system line. No outside text is in them.
 - **Sampling**: a third of the prompts each is answered greedily, at temperature 0.7 and at temperature 1, with no other
