@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import zipfile
@@ -88,8 +89,13 @@ class CourseFolder:
         return subprocess.run(self.command(*arguments), **self.options(environment), timeout=120)
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-        """The same, without waiting for its end, in a process group of its own."""
-        return subprocess.Popen(self.command(*arguments), start_new_session=True, **self.options(environment))
+        """The same, without waiting for its end, in a process group of its own that hears Ctrl-C.
+
+        A run of the tests that a script put in the background ignores SIGINT, and its children would inherit that.
+        """
+        hear = None if os.name == "nt" else lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+        options = self.options(environment)
+        return subprocess.Popen(self.command(*arguments), start_new_session=True, preexec_fn=hear, **options)
 
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, str(self.root / "course.py"), *arguments]
