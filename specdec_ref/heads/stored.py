@@ -112,11 +112,11 @@ def output_layer(target: PreTrainedModel) -> torch.Tensor:
     Raises
     ------
     ValueError
-        If it is stored in 8 bits and nowhere else.
+        If it is stored in 8 bits, or packed in 16, and nowhere else.
     """
-    weight = cast(nn.Linear, target.get_output_embeddings()).weight.detach()
-    if weight.is_floating_point():
-        return weight
+    weight = getattr(target.get_output_embeddings(), "weight", None)  # packed weights have no such tensor
+    if isinstance(weight, torch.Tensor) and weight.is_floating_point():
+        return weight.detach()
     if not getattr(target.config, "tie_word_embeddings", False):
-        raise ValueError("the target's output layer is kept in 8 bits only: load it in another dtype")
+        raise ValueError("the target's output layer is kept in few bits only: load it in another dtype")
     return input_embedding(target)

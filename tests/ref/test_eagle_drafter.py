@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 from scipy import stats
-from transformers import LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM
 
+from specdec_ref import kernels
 from specdec_ref.acceptance import Verification
 from specdec_ref.decode import collect, generate, speculate
 from specdec_ref.drafters import Draft, EagleDrafter
 from specdec_ref.heads import EagleHead, EagleShape
+from specdec_ref.heads.stored import output_layer
+from specdec_ref.kernels import HalfLinear, Int8Linear
 from specdec_ref.model import CachedLM
 from specdec_ref.rows import Rows, Stop
 from specdec_ref.sampling import GREEDY, SamplingSettings
@@ -67,6 +70,26 @@ def test_a_feature_is_what_the_output_layer_reads(name: str):
         alone = uncached(lm, text)
         torch.testing.assert_close(layer(features[row, : len(text) - 2]), alone[:-2])  # pyright: ignore
         torch.testing.assert_close(logits[row], alone[-2:])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+def test_a_head_borrows_the_output_layer_of_a_target_whatever_its_weights_are_stored_as(dtype: str):
+    config = LlamaConfig(
+        vocab_size=VOCAB,
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        tie_word_embeddings=True,
+    )
+    model = kernels.prepare(LlamaForCausalLM(config).eval(), dtype)
+    assert torch.equal(output_layer(model), model.get_input_embeddings().weight)
+    head = new_head(CachedLM(model), ODD)
+    assert torch.equal(head.output, output_layer(model)[ODD])
+    model.config.tie_word_embeddings = False  # then nothing says that the embedding will do
+    if type(model.get_output_embeddings()) in (HalfLinear, Int8Linear):
+        with pytest.raises(ValueError, match="in few bits only: load it in another dtype"):
+            output_layer(model)
 
 
 def test_features_of_a_long_prompt_come_in_one_piece(monkeypatch: pytest.MonkeyPatch):
