@@ -142,6 +142,7 @@ def load(paths: Iterable[Path]) -> tuple[Corpus, dict[str, object]]:
     """
     pieces: list[dict[str, np.ndarray]] = []
     recipe: dict[str, object] = {}
+    arithmetic: set[str] = set()
     for path in paths:
         try:
             with np.load(path, allow_pickle=False) as file:
@@ -151,13 +152,13 @@ def load(paths: Iterable[Path]) -> tuple[Corpus, dict[str, object]]:
         its_recipe = json.loads(str(piece.pop("recipe")))
         if pieces and not same_text(its_recipe, recipe):
             raise ValueError(f"the corpus file {path} was made by another recipe than the files beside it")
-        if pieces and "dtype" in recipe:
-            names = {*str(recipe["dtype"]).split(" and "), *str(its_recipe["dtype"]).split(" and ")}
-            its_recipe["dtype"] = " and ".join(sorted(names))
+        arithmetic |= set(str(its_recipe.get("dtype", "")).split(" and "))
         pieces.append(piece)
         recipe = its_recipe
     if not pieces:
         raise ValueError("there is no corpus file to read: run `specdec train corpus` first")
+    if "dtype" in recipe:
+        recipe["dtype"] = " and ".join(sorted(arithmetic))
     return Corpus(**{name: np.concatenate([piece[name] for piece in pieces]) for name in _NAMES}), recipe
 
 

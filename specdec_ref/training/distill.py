@@ -202,7 +202,7 @@ def distill(
     def loss_of(step: int) -> torch.Tensor:
         # Each step has luck of its own, which does not depend on how often the run was stopped.
         luck = (seed << 32) + step
-        torch.manual_seed(luck)  # of the dropout
+        torch.manual_seed(luck)  # the dropout draws from it
         return loss(model, batches[step], tv_weight=plan.tv_weight, num_negatives=plan.num_negatives, seed=luck)
 
     with dropping(model, plan.dropout), torch.random.fork_rng(devices=[]):  # the caller's luck is left alone
